@@ -1,0 +1,41 @@
+# Every target does its own set-up and skips what is done.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+SETTINGS ?= clusters/rehearsal.yaml
+SCRIPTS := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
+
+.PHONY: help setup setup-rehearsal setup-test rehearse test check clean
+
+help: ## Say what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## What `cdk deploy` needs: .venv and the CDK CLI (below 800 MB)
+	@tools/setup.sh deploy
+
+setup-rehearsal: setup ## And what a rehearsal needs: pcluster, the embedded AWS, Debian packages, tools of the local hosts
+	@tools/setup.sh pcluster rehearsal debian hosts
+
+setup-test: setup-rehearsal
+	@tools/setup.sh test
+
+rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.yaml)
+	@tools/setup.sh deploy pcluster rehearsal
+	@if tools/setup.sh debian hosts; then .venv/bin/slipway rehearse $(SETTINGS); \
+	else echo "setup: without these packages: .venv/bin/slipway rehearse --cloud-only $(SETTINGS)" >&2; exit 3; fi
+
+test: setup-test ## All checks and tests
+	@$(MAKE) --no-print-directory check
+	@.venv-test/bin/python -m pytest
+
+check: ## Formatting, types, import directions, shell scripts
+	@tools/setup.sh test >/dev/null
+	.venv-test/bin/ruff check .
+	.venv-test/bin/ruff format --check .
+	.venv-test/bin/mypy
+	.venv-test/bin/lint-imports
+	.venv-test/bin/shellcheck -x $(SCRIPTS)
+	.venv-test/bin/shfmt -d -i 2 -ci $(SCRIPTS)
+
+clean: ## Remove everything the targets made
+	rm -rf .venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache

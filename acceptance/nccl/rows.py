@@ -1,0 +1,200 @@
+"""The rows of an nccl-tests table, as they are printed: in three pieces, with anything in between.
+
+The lead (size, count, type, operation, root) is found by the name of the data type, wherever it stands in the line.
+The cells of the two sides follow it, on the same line or, when something was printed in between, on a later one.
+A cell at the very end of the input may be cut short; it counts as whole only if nothing could have followed it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from acceptance.nccl.model import BadRow, Row, Side
+
+TYPES = (
+    "float|double|half|bfloat16|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|float8e4m3|float8e5m2"
+    "|int8|uint8|int32|uint32|int64|uint64|char|uchar|int"
+)
+LEAD = re.compile(rf"(?<![\w.+-])(\d{{1,19}})\s+(\d{{1,19}})\s+({TYPES})(?=\s|$)")
+_REDOP = re.compile(r"\s+(sum|prod|max|min|avg|mulsum|none)(?![\w.])")
+_ROOT = re.compile(r"\s+(-?\d{1,9})(?=\s|$|[A-Za-z\[])")
+_CELL = re.compile(r"\s+(-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,4})?|-?nan|-?inf|N/A)(?=\s|$)")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_LAST_CELL = re.compile(r"\s+(\d{1,15}|N/A)(?=[A-Za-z\[])")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a table's header promises.
+
+    redop, root: whether the lead has these cells (None: no header was seen, take them from the row).
+    side: cells of one side. time_scale: factor from the printed time to microseconds. wrong: last cell's meaning.
+    checked_time: false where the time is the CPU's (`-C 1`) and has no fixed relation to the bandwidth.
+    """
+
+    redop: bool | None = None
+    root: bool | None = None
+    side: int = 4
+    time_scale: float = 1.0
+    wrong: str = "wrong"
+    checked_time: bool = True
+
+
+def read_columns(line: str) -> Columns | None:
+    """Give the columns if `line` is a table's header, else None."""
+    words = line.replace("#", " ", 1).split()
+    starts = [i for i, word in enumerate(words) if word in ("time", "cputime")]
+    if len(starts) != 2 or "algbw" not in words or "busbw" not in words:
+        return None
+    lead, first = words[: starts[0]], words[starts[0] : starts[1]]
+    if "type" not in lead or len(first) < 4:
+        return None
+    return Columns(
+        redop="redop" in lead or "op" in lead,
+        root="root" in lead,
+        side=len(first),
+        time_scale=1000.0 if "bytes" in lead else 1.0,
+        wrong="wrong" if first[3].lstrip("#") == "wrong" else "error",
+        checked_time=words[starts[0]] == "time",
+    )
+
+
+@dataclass
+class PartialRow:
+    """A row being read; `cells` grows as pieces arrive.
+
+    settled: whether the last cell is known to be whole (something that cannot belong to it came after it).
+    """
+
+    size: int
+    count: int
+    type: str
+    columns: Columns
+    redop: str | None = None
+    root: int | None = None
+    cells: list[str] = field(default_factory=list)
+    settled: bool = True
+    lead_whole: bool = True
+
+    @property
+    def full(self) -> bool:
+        """Whether both sides have all their cells."""
+        return len(self.cells) >= 2 * self.columns.side
+
+    def take(self, text: str, ended: bool) -> None:
+        """Add the cells at the start of `text`; `ended`: the line had its line end."""
+        position = 0
+        wanted = 2 * self.columns.side
+        while len(self.cells) < wanted:
+            cell = _CELL.match(text, position)
+            if cell is None:
+                self._take_glued(text, position)
+                return
+            self.cells.append(cell.group(1))
+            position = cell.end()
+            self.settled = position < len(text) or cell.group(1) in ("0", "N/A")
+        self.settled = self.settled or ended
+
+    def _take_glued(self, text: str, position: int) -> None:
+        """Take the last cell of a side where another program's text begins right behind it."""
+        if (len(self.cells) + 1) % self.columns.side:
+            return
+        cell = _LAST_CELL.match(text, position)
+        if cell:
+            self.cells.append(cell.group(1))
+            self.settled = cell.group(1) in ("0", "N/A")
+
+    def continues_with(self, text: str) -> bool:
+        """Whether `text` begins with exactly the piece or pieces that this row still lacks."""
+        missing = 2 * self.columns.side - len(self.cells)
+        if missing <= 0 or missing % self.columns.side or not text[:1].isspace():
+            return False
+        cells, position = _count_cells(text, 0)
+        rest = text[position:].strip()
+        if rest and not _STAMP.fullmatch(rest):
+            cells += 1 if _LAST_CELL.match(text, position) else len(text)
+        return cells in (missing, self.columns.side)
+
+    def finish(self) -> Row | BadRow:
+        """Give the row, or why it cannot be used."""
+        side = self.columns.side
+        if not self.lead_whole:
+            return BadRow(self.size, "its operation or root is missing")
+        whole = len(self.cells) - (0 if self.settled else 1)
+        if whole < side:
+            return BadRow(self.size, f"cut after {len(self.cells)} of {2 * side} cells")
+        first = self._side(self.cells[:side])
+        second = self._side(self.cells[side : 2 * side]) if whole >= 2 * side else None
+        if first is None or (second is None and whole >= 2 * side):
+            return BadRow(self.size, "its time, size and bandwidth contradict each other")
+        return Row(self.size, self.count, self.type, self.redop, self.root, first, second)
+
+    def _side(self, cells: list[str]) -> Side | None:
+        if "N/A" in cells[:3]:
+            return None
+        time_us = float(cells[0]) * self.columns.time_scale
+        algbw, busbw = float(cells[1]), float(cells[2])
+        last = None if cells[3] == "N/A" else float(cells[3])
+        if not self._consistent(cells[0], time_us, algbw):
+            return None
+        if self.columns.wrong == "wrong":
+            return Side(time_us, algbw, busbw, wrong=last)
+        return Side(time_us, algbw, busbw, error=last)
+
+    def _consistent(self, printed: str, time_us: float, algbw: float) -> bool:
+        """Hold size / time against the algorithm bandwidth, within what the printed digits leave open.
+
+        Hypercube's bandwidth leaves out a rank's own share, (n-1)/n: rows without an operation may be up to half lower.
+        """
+        if not self.columns.checked_time or not (0 < time_us < float("inf")) or not (0 <= algbw < float("inf")):
+            return True
+        decimals = len(printed.partition(".")[2]) if "e" not in printed else 0
+        slack = 0.5 * 10.0**-decimals * self.columns.time_scale
+        if "e" in printed:
+            slack = time_us
+        low = self.size / (time_us + slack) / 1e3
+        high = self.size / max(time_us - slack, 1e-9) / 1e3
+        if self.redop is None:
+            low /= 2
+        return bool(low - 0.0051 <= algbw <= high + 0.0051)
+
+
+def read_lead(text: str, columns: Columns) -> tuple[PartialRow, int] | None:
+    """Find the lead of a row in `text`; give the row without cells and the position behind the lead."""
+    lead = LEAD.search(text)
+    if lead is None:
+        return None
+    row = PartialRow(int(lead.group(1)), int(lead.group(2)), lead.group(3), columns)
+    position = lead.end()
+    redop = _REDOP.match(text, position)
+    if redop:
+        row.redop, position = redop.group(1), redop.end()
+    has_root = columns.root
+    if has_root is None:
+        has_root = _root_by_count(text, position)
+    if has_root:
+        root = _ROOT.match(text, position)
+        row.lead_whole = root is not None
+        if root:
+            row.root, position = int(root.group(1)), root.end()
+    elif columns.redop and not redop and not text[position:].strip():
+        row.lead_whole = False
+    return row, position
+
+
+def _count_cells(text: str, position: int) -> tuple[int, int]:
+    """Count the cells from `position` on; give the count and where they end."""
+    cells = 0
+    while True:
+        cell = _CELL.match(text, position)
+        if cell is None:
+            return cells, position
+        cells += 1
+        position = cell.end()
+
+
+def _root_by_count(text: str, position: int) -> bool:
+    """Without a header: an odd number of cells behind the operation means that the first one is the root."""
+    cells, _ = _count_cells(text, position)
+    return cells % 2 == 1 or cells == 0

@@ -1,0 +1,68 @@
+"""Writing the job scripts from the templates beside this file. Every value is checked before and quoted in them."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+
+from acceptance.runner.slurm import Node
+from acceptance.scenario.model import Scenario
+
+BUILD_DIRECTORIES = (
+    "/opt/nccl-tests/build",
+    "/opt/amazon/nccl-tests/build",
+    "/opt/nccl-tests",
+    "/usr/local/nccl-tests/build",
+    "/usr/local/cuda/efa/test-cuda/bin",
+    "/fsx/nccl-tests/build",
+)
+_ENVIRONMENT = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "^docker,lo,veth"}
+KILL_AFTER_S = 10  # seconds between asking a hung measurement to end and killing it
+
+
+def slurm_minutes(seconds: int) -> int:
+    """Slurm's own time limit for a job of `seconds`: the next minute and one more, so that the script's bound is first."""
+    return math.ceil(seconds / 60) + 1
+
+
+def environment(scenario: Scenario) -> list[tuple[str, str]]:
+    """The variables that the measurement runs with; the scenario's own come last and win."""
+    return sorted({**_ENVIRONMENT, **dict(scenario.environment)}.items())
+
+
+def common_values(scenario: Scenario, nodes: list[Node], collective: str) -> dict[str, Any]:
+    """What both templates need. GPUs are asked for only if every node has them as a resource of Slurm's."""
+    has_gpus = bool(nodes) and all("gpu" in node.gres for node in nodes)
+    return {
+        "cluster": scenario.cluster,
+        "partition": scenario.partition,
+        "ranks_per_node": scenario.gpus_per_node,
+        "gres": f"gpu:{scenario.gpus_per_node}" if has_gpus else "",
+        "environment": environment(scenario),
+        "binary": f"{collective}_perf",
+        "directories": list(scenario.nccl_tests_paths) + list(BUILD_DIRECTORIES),
+        "mpi": scenario.mpi,
+        "kill_after_s": KILL_AFTER_S,
+    }
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """Fill one of the templates of this package; a value that a template lacks is an error."""
+    environment = jinja2.Environment(  # noqa: S701 - the output is a shell script: values pass `quote`, not HTML escapes
+        loader=jinja2.FunctionLoader(_source),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["quote"] = lambda value: shlex.quote(str(value))
+    return environment.get_template(template).render(values)
+
+
+def _source(name: str) -> str:
+    return files("acceptance.runner").joinpath(name).read_text("utf-8")

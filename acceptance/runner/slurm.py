@@ -1,0 +1,183 @@
+"""Talking to Slurm with sbatch, squeue, scontrol and scancel only: no accounting database is needed.
+
+Every call is bounded. Values go into command lines as single arguments, never through a shell.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from acceptance.errors import EnvironmentFault
+
+_CALL_TIMEOUT_S = 60
+_KEPT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SLURM_CONF", "SHELL", "TMPDIR", "TZ", "USER")
+_BAD_STATES = {
+    "DOWN": "down",
+    "DRAIN": "drained",
+    "DRAINED": "drained",
+    "DRAINING": "drained",
+    "ERROR": "in error",
+    "FAIL": "failing",
+    "FAILING": "failing",
+    "FUTURE": "not yet defined",
+    "INVALID_REG": "registered with the wrong hardware",
+    "MAINT": "in maintenance",
+    "NOT_RESPONDING": "not responding",
+    "NO_RESPOND": "not responding",
+    "RESERVED": "held by a reservation",
+    "UNKNOWN": "unknown to Slurm",
+}
+FINAL_STATES = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the partition as Slurm sees it. trouble: None if jobs can run on it, else why not."""
+
+    name: str
+    state: str
+    trouble: str | None
+    reason: str | None
+    gres: str
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """What `scontrol show job` says. exit_code and signal of the batch script; nodes as a Slurm host list."""
+
+    state: str
+    reason: str
+    exit_code: int
+    signal: int
+    nodes: str
+
+    @property
+    def final(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in FINAL_STATES
+
+
+class Slurm:
+    """The few commands this program needs. Raises EnvironmentFault where one does not answer."""
+
+    def __init__(self) -> None:
+        self._env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        self._env["PATH"] = f"{self._env.get('PATH', '/usr/bin:/bin')}:/opt/slurm/bin"
+
+    def call(self, argv: list[str]) -> str:
+        """Run one command and give its output.
+
+        It runs in its own session, so that a Ctrl-C at the terminal reaches this program and not the command.
+        """
+        try:
+            done = subprocess.run(
+                argv,
+                capture_output=True,
+                check=False,
+                encoding="utf-8",
+                env=self._env,
+                errors="replace",
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                timeout=_CALL_TIMEOUT_S,
+            )
+        except FileNotFoundError:
+            raise EnvironmentFault(
+                f"{argv[0]}: is not on this machine's PATH nor in /opt/slurm/bin. Hint: run this on the head node"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise EnvironmentFault(
+                f"{argv[0]}: gave no answer within {_CALL_TIMEOUT_S} s. Hint: is slurmctld running? try `scontrol ping`"
+            ) from None
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip()[:500]
+            raise EnvironmentFault(f"{argv[0]}: exit {done.returncode}: {said}. Hint: try `scontrol ping` and `sinfo`")
+        return done.stdout
+
+    def nodes(self, partition: str) -> list[Node]:
+        """Give the nodes of `partition`, in Slurm's order."""
+        found = []
+        for line in self.call(["scontrol", "show", "node", "--oneliner"]).splitlines():
+            if partition in _field(line, "Partitions").split(","):
+                found.append(_node(line))
+        if not found:
+            raise EnvironmentFault(f"partition {partition}: Slurm knows no node of it. Hint: compare with `sinfo`")
+        return found
+
+    def submit(self, script: Path, directory: Path, output: Path) -> int:
+        """Submit a script; give the job's id."""
+        said = self.call(submit_argv(script, directory, output))
+        found = re.match(r"(\d{1,10})(?:;|\s|$)", said)
+        if found is None:
+            raise EnvironmentFault(f"sbatch: answered {said[:100]!r}, expected a job id. Hint: check Slurm's sbatch wrapper")
+        return int(found[1])
+
+    def job(self, job_id: int) -> JobInfo | None:
+        """Give a job's state; None if Slurm has forgotten it."""
+        try:
+            text = self.call(["scontrol", "show", "job", str(job_id), "--oneliner"])
+        except EnvironmentFault as fault:
+            if "Invalid job id" in str(fault):
+                return None
+            raise
+        code, _, signal = _field(text, "ExitCode").partition(":")
+        return JobInfo(
+            state=_field(text, "JobState"),
+            reason=_field(text, "Reason"),
+            exit_code=int(code) if code.isdigit() else 0,
+            signal=int(signal) if signal.isdigit() else 0,
+            nodes=_field(text, "NodeList").replace("(null)", ""),
+        )
+
+    def cancel(self, job_id: int) -> None:
+        """Cancel one job. Only ever called with ids that this run submitted."""
+        self.call(["scancel", str(job_id)])
+
+    def expand(self, hostlist: str) -> list[str]:
+        """'gpu-[1-3]' -> ['gpu-1', 'gpu-2', 'gpu-3']."""
+        return self.call(["scontrol", "show", "hostnames", hostlist]).split() if hostlist else []
+
+    def version(self) -> str:
+        """Slurm's version, such as 'slurm 25.11.8'."""
+        return self.call(["scontrol", "--version"]).strip()
+
+
+def submit_argv(script: Path, directory: Path, output: Path) -> list[str]:
+    """The command line that submits a script; the same one is printed for repeating it by hand."""
+    return ["sbatch", "--parsable", f"--chdir={directory}", f"--output={output}", str(script)]
+
+
+def _field(line: str, name: str) -> str:
+    found = re.search(rf"(?:^|\s){name}=(\S*)", line)
+    return found[1] if found else ""
+
+
+def _node(line: str) -> Node:
+    state = _field(line, "State")
+    words = re.split(r"[+*]", state)
+    troubles = [_BAD_STATES[word] for word in words if word in _BAD_STATES]
+    if "*" in state and not troubles:
+        troubles = ["not responding"]
+    found = re.search(r"\sReason=(.*?)(?: \[[^\]]*\])?\s*$", line)
+    return Node(
+        name=_field(line, "NodeName"),
+        state=state,
+        trouble=" and ".join(dict.fromkeys(troubles)) or None,
+        reason=found[1] if found else None,
+        gres=_field(line, "Gres").replace("(null)", ""),
+    )

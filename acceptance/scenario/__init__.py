@@ -1,0 +1,17 @@
+"""Scenarios: the file that says what is measured and what it is held against."""
+
+from __future__ import annotations
+
+from acceptance.scenario.load import load_scenario, read_scenario
+from acceptance.scenario.model import COLLECTIVES, Limit, LocateSettings, NetworkWanted, Scenario, Test
+
+__all__ = [
+    "COLLECTIVES",
+    "Limit",
+    "LocateSettings",
+    "NetworkWanted",
+    "Scenario",
+    "Test",
+    "load_scenario",
+    "read_scenario",
+]

@@ -1,0 +1,104 @@
+"""A scenario: what is to be measured on which cluster, and what it is held against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+COLLECTIVES = (
+    "all_gather",
+    "all_reduce",
+    "alltoall",
+    "broadcast",
+    "gather",
+    "hypercube",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "sendrecv",
+)
+
+
+@dataclass(frozen=True)
+class NetworkWanted:
+    """What NCCL must report: the libfabric provider and the least number of network cards on a node."""
+
+    provider: str
+    nics: int | None = None
+
+
+@dataclass(frozen=True)
+class Test:
+    """One nccl-tests sweep over all nodes. Sizes in bytes; timeout_s bounds the measurement itself, in seconds."""
+
+    name: str
+    collective: str
+    min_bytes: int
+    max_bytes: int
+    step_factor: int
+    iterations: int
+    warmup_iterations: int
+    timeout_s: int
+
+    def sizes(self) -> list[int]:
+        """The sizes that the sweep visits, as nccl-tests steps through them."""
+        sizes = [self.min_bytes]
+        while self.step_factor > 1 and sizes[-1] * self.step_factor <= self.max_bytes:
+            sizes.append(sizes[-1] * self.step_factor)
+        return sizes
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that the out-of-place bus bandwidth at one size is held against, in GB/s.
+
+    nodes_min..nodes_max: node counts it holds for. Below `fail_below` is a failure, below `warn_below` a warning.
+    """
+
+    collective: str
+    nodes_min: int
+    nodes_max: int
+    size_bytes: int
+    fail_below_gb_per_s: float
+    warn_below_gb_per_s: float | None
+    source: str
+    date: str
+    instance_type: str | None = None
+
+
+@dataclass(frozen=True)
+class LocateSettings:
+    """How the node to blame is looked for when the run over all nodes is slow or hangs.
+
+    size_bytes: None takes the largest judged size. factor: a node is slow if its best pair is below factor times the
+    median of all nodes' best pairs; used where no pair limit is known. pair_timeout_s: seconds given to one pair.
+    """
+
+    enabled: bool = True
+    size_bytes: int | None = None
+    iterations: int = 3
+    warmup_iterations: int = 1
+    pair_timeout_s: int = 120
+    max_rounds: int = 6
+    factor: float = 0.8
+    pair_limit_gb_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A whole scenario file (schema 1)."""
+
+    cluster: str
+    partition: str
+    instance_type: str
+    nodes: int
+    gpus_per_node: int
+    network: NetworkWanted | None
+    tests: tuple[Test, ...]
+    limits: tuple[Limit, ...] = ()
+    locate: LocateSettings = field(default_factory=LocateSettings)
+    mpi: str = "pmix"
+    environment: tuple[tuple[str, str], ...] = ()
+    nccl_tests_paths: tuple[str, ...] = ()
+    queue_timeout_s: int = 600
+    node_wait_s: int = 30
+    missing_limit: str = "fail"

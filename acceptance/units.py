@@ -1,0 +1,24 @@
+"""How sizes and bandwidths are written for people."""
+
+from __future__ import annotations
+
+
+def size_text(size_bytes: int) -> str:
+    """16777216 -> '16 MiB'; sizes that are no whole number of a unit stay in bytes."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= factor and size_bytes % factor == 0:
+            return f"{size_bytes // factor} {unit}"
+    return f"{size_bytes} B"
+
+
+def gb_text(gb_per_s: float | None) -> str:
+    """A bandwidth with four significant digits: 487.1, 0.04712; '-' where there is none."""
+    if gb_per_s is None:
+        return "-"
+    text = f"{gb_per_s:.4g}"
+    return text if "e" not in text or gb_per_s < 1 else f"{gb_per_s:.0f}"
+
+
+def plural(count: int, thing: str) -> str:
+    """'1 node', '4 nodes'."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -1,0 +1,40 @@
+"""Composition root: read the settings, make the stacks. ``cdk deploy -c settings=clusters/NAME.yaml``."""
+
+from __future__ import annotations
+
+import sys
+
+from aws_cdk import App, Environment, Tags
+
+from slipway.errors import SlipwayError
+from slipway.settings import Settings, load_settings
+from stacks.acceptance import AcceptanceStack
+from stacks.checks import add_checks
+from stacks.cluster import ClusterStack
+from stacks.network import NetworkStack
+from stacks.observability import ObservabilityStack
+from stacks.storage import StorageStack
+
+
+def make_stacks(app: App, s: Settings) -> None:
+    """The five stacks of one cluster; facts flow from the first to the last."""
+    env = Environment(region=s.region)  # no account: it is whoever deploys, and synth looks nothing up
+    network = NetworkStack(app, f"{s.name}-network", settings=s, env=env)
+    storage = StorageStack(app, f"{s.name}-storage", storage=s.storage, network=network, env=env)
+    watch = ObservabilityStack(app, f"{s.name}-observability", settings=s, env=env)
+    cluster = ClusterStack(
+        app, f"{s.name}-cluster", settings=s, network=network, storage=storage, observability=watch, env=env
+    )
+    if s.acceptance.scenario != "none":
+        AcceptanceStack(app, f"{s.name}-acceptance", settings=s, cluster=cluster, storage=storage, env=env)
+    Tags.of(app).add("project", s.name)
+    add_checks(app)
+
+
+if __name__ == "__main__":
+    app = App()
+    try:
+        make_stacks(app, load_settings(app.node.try_get_context("settings") or "clusters/rehearsal.yaml"))
+    except SlipwayError as error:
+        sys.exit(print(error, file=sys.stderr) or error.exit_code)
+    app.synth()

@@ -1,0 +1,40 @@
+# shellcheck shell=sh
+# nccl-shared.sh (/etc/profile.d): the NCCL on the shared file system, for login shells and for jobs that source it.
+# Plain sh, starts no process, and never overrides a variable that is set already. Settings come from node.env.
+_slipway_fsx=/fsx
+_slipway_environment=recommended
+if [ -r /etc/slipway/node.env ]; then
+  while IFS= read -r _slipway_line || [ -n "$_slipway_line" ]; do
+    case $_slipway_line in
+      FSX_MOUNT=*) _slipway_fsx=${_slipway_line#*=} ;;
+      NCCL_ENVIRONMENT=*) _slipway_environment=${_slipway_line#*=} ;;
+    esac
+  done </etc/slipway/node.env
+fi
+
+if [ -r "$_slipway_fsx/nccl/setup-nccl-env.sh" ]; then
+  SLIPWAY_NCCL_DIR=$_slipway_fsx/nccl
+  export SLIPWAY_NCCL_DIR
+  # shellcheck disable=SC1091  # made by install-nccl-shared.sh, on the cluster
+  . "$SLIPWAY_NCCL_DIR/setup-nccl-env.sh"
+fi
+
+if [ "$_slipway_environment" = legacy ]; then
+  # What older guides set, for those who must reproduce old figures.
+  : "${FI_PROVIDER:=efa}" "${FI_EFA_USE_DEVICE_RDMA:=1}" "${NCCL_PROTO:=simple}" "${NCCL_ALGO:=Ring}"
+  : "${NCCL_MIN_NRINGS:=8}" "${NCCL_DEBUG:=INFO}"
+  export FI_PROVIDER FI_EFA_USE_DEVICE_RDMA NCCL_PROTO NCCL_ALGO NCCL_MIN_NRINGS NCCL_DEBUG
+else
+  : "${NCCL_SOCKET_IFNAME:=^docker,lo,veth}"
+  export NCCL_SOCKET_IFNAME
+  # With EFA a missing plugin is to fail, not to fall back to sockets in silence. The kernel names EFA devices rdmap*
+  # or efa_*.
+  for _slipway_device in /sys/class/infiniband/rdmap* /sys/class/infiniband/efa_*; do
+    if [ -e "$_slipway_device" ]; then
+      : "${NCCL_NET:=AWS Libfabric}"
+      export NCCL_NET
+      break
+    fi
+  done
+fi
+unset _slipway_fsx _slipway_environment _slipway_line _slipway_device

@@ -1,0 +1,14 @@
+#!/bin/bash
+# Starts the node exporter (port 9100).
+# needs: systemd, the pinned node_exporter release or a mirror
+# permission: root
+# how often: once a node; safe to run again
+# on failure: stop
+# timeout: 300 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/node-exporter.sh
+source "$SLIPWAY_BUNDLE/bootstrap/node-exporter.sh"
+
+node_exporter::main

@@ -1,0 +1,14 @@
+#!/bin/bash
+# Writes what the CloudWatch agent collects for us, and tells the agent where it is there.
+# needs: python3; the agent is optional
+# permission: root
+# how often: once a node; safe to run again: the agent is told only when the file changed
+# on failure: report
+# timeout: 120 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/cloudwatch-agent.sh
+source "$SLIPWAY_BUNDLE/bootstrap/cloudwatch-agent.sh"
+
+cloudwatch::main headnode

@@ -1,0 +1,18 @@
+#!/bin/bash
+# Puts the acceptance command at /usr/local/bin/acceptance.
+# needs: python3, acceptance.pyz of the bundle
+# permission: root
+# how often: once a head node; safe to run again
+# on failure: stop
+# timeout: 60 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+
+acceptance::main() {
+  python3 "$SLIPWAY_BUNDLE/acceptance.pyz" --help >/dev/null ||
+    log::die "acceptance.pyz does not start" "run 'python3 $SLIPWAY_BUNDLE/acceptance.pyz --help'"
+  file::put "$SLIPWAY_BUNDLE/headnode/acceptance" /usr/local/bin/acceptance 0755
+}
+
+acceptance::main

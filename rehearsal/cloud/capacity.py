@@ -1,0 +1,190 @@
+"""Capacity reservations, capacity blocks and placement groups: EC2 APIs that moto has not.
+
+A reservation is what AWS sold before our deployment, so seed.py makes it; CloudFormation's types are here too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models import ec2_backends
+from moto.ec2.responses import EC2Response
+
+from rehearsal.cloud.clients import Clients
+from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
+from rehearsal.cloud.network import ApiType
+
+
+class _NotFound(EC2ClientError):
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(f"Invalid{kind}.{'NotFound' if kind == 'CapacityReservationId' else 'Unknown'}", what)
+
+
+def _store(region: str, name: str) -> dict[str, dict[str, Any]]:
+    """A dictionary kept on moto's EC2 backend, so that it vanishes with it on a reset."""
+    return ec2_backends[ACCOUNT][region].__dict__.setdefault(f"rehearsal_{name}", {})  # type: ignore[no-any-return]
+
+
+def add_reservation(
+    region: str, reservation_id: str, instance_type: str, count: int, zone: str, kind: str
+) -> dict[str, Any]:
+    """Make a reservation. `kind` is "capacity-block" or "on-demand"; it is active and has all its instances free."""
+    block = kind == "capacity-block"
+    start = datetime.now(timezone.utc).replace(microsecond=0)
+    shape: dict[str, Any] = {
+        "CapacityReservationId": reservation_id,
+        "OwnerId": ACCOUNT,
+        "CapacityReservationArn": f"arn:{PARTITION}:ec2:{region}:{ACCOUNT}:capacity-reservation/{reservation_id}",
+        "InstanceType": instance_type,
+        "InstancePlatform": "Linux/UNIX",
+        "AvailabilityZone": zone,
+        "AvailabilityZoneId": _zone_id(region, zone),
+        "Tenancy": "default",
+        "TotalInstanceCount": count,
+        "AvailableInstanceCount": count,
+        "EbsOptimized": True,
+        "EphemeralStorage": False,
+        "State": "active",
+        "StartDate": start,
+        "EndDateType": "limited" if block else "unlimited",
+        "InstanceMatchCriteria": "targeted",
+        "CreateDate": start,
+        "ReservationType": "capacity-block" if block else "default",
+        "Tags": [],
+    }
+    if block:
+        shape["EndDate"] = start + timedelta(days=14)
+    _store(region, "reservations")[reservation_id] = shape
+    return shape
+
+
+def _zone_id(region: str, zone: str) -> str:
+    for known in ec2_backends[ACCOUNT][region].describe_availability_zones():
+        if known.name == zone:
+            return str(known.zone_id)
+    return ""
+
+
+def _describe_reservations(self: EC2Response) -> ActionResult:
+    known = _store(self.region, "reservations")
+    wanted = self._get_param("CapacityReservationIds", [])
+    for reservation_id in wanted:
+        if reservation_id not in known:
+            raise _NotFound("CapacityReservationId", f"The capacity reservation '{reservation_id}' does not exist")
+    return ActionResult({"CapacityReservations": [known[key] for key in wanted or known]})
+
+
+def _describe_block_status(self: EC2Response) -> ActionResult:
+    return ActionResult({"CapacityBlockStatuses": []})
+
+
+def _describe_block_offerings(self: EC2Response) -> ActionResult:
+    return ActionResult({"CapacityBlockOfferings": []})
+
+
+def _create_reservation(self: EC2Response) -> ActionResult:
+    shape = add_reservation(
+        self.region,
+        f"cr-{uuid.uuid4().hex[:17]}",
+        self._get_param("InstanceType"),
+        int(self._get_param("InstanceCount")),
+        self._get_param("AvailabilityZone"),
+        "on-demand",
+    )
+    return ActionResult({"CapacityReservation": shape})
+
+
+def _cancel_reservation(self: EC2Response) -> ActionResult:
+    known = _store(self.region, "reservations")
+    reservation_id = self._get_param("CapacityReservationId")
+    if reservation_id not in known:
+        raise _NotFound("CapacityReservationId", f"The capacity reservation '{reservation_id}' does not exist")
+    known[reservation_id]["State"] = "cancelled"
+    return ActionResult({"Return": True})
+
+
+def _create_group(self: EC2Response) -> ActionResult:
+    name = self._get_param("GroupName")
+    shape = {
+        "GroupName": name,
+        "GroupId": f"pg-{uuid.uuid4().hex[:17]}",
+        "State": "available",
+        "Strategy": self._get_param("Strategy") or "cluster",
+        "GroupArn": f"arn:{PARTITION}:ec2:{self.region}:{ACCOUNT}:placement-group/{name}",
+    }
+    _store(self.region, "placement_groups")[name] = shape
+    return ActionResult({"PlacementGroup": shape})
+
+
+def _describe_groups(self: EC2Response) -> ActionResult:
+    known = _store(self.region, "placement_groups")
+    wanted = self._get_param("GroupNames", [])
+    for name in wanted:
+        if name not in known:
+            raise _NotFound("PlacementGroup", f"The Placement Group '{name}' is unknown.")
+    return ActionResult({"PlacementGroups": [known[key] for key in wanted or known]})
+
+
+def _delete_group(self: EC2Response) -> ActionResult:
+    name = self._get_param("GroupName")
+    if _store(self.region, "placement_groups").pop(name, None) is None:
+        raise _NotFound("PlacementGroup", f"The Placement Group '{name}' is unknown.")
+    return ActionResult({})
+
+
+def install_capacity() -> None:
+    """Add the actions to moto's EC2 endpoint."""
+    actions = {
+        "describe_capacity_reservations": _describe_reservations,
+        "describe_capacity_block_status": _describe_block_status,
+        "describe_capacity_block_offerings": _describe_block_offerings,
+        "create_capacity_reservation": _create_reservation,
+        "cancel_capacity_reservation": _cancel_reservation,
+        "create_placement_group": _create_group,
+        "describe_placement_groups": _describe_groups,
+        "delete_placement_group": _delete_group,
+    }
+    for name, action in actions.items():
+        setattr(EC2Response, name, action)
+
+
+def _placement_group(ec2: Any, request: ResourceRequest) -> ResourceResult:
+    name = f"{request.stack_name}-{request.logical_id}-{uuid.uuid4().hex[:12]}"
+    ec2.create_placement_group(GroupName=name, Strategy=request.properties.get("Strategy", "cluster"))
+    return ResourceResult(name, {"GroupName": name})
+
+
+def _reservation(ec2: Any, request: ResourceRequest) -> ResourceResult:
+    properties: Mapping[str, Any] = request.properties
+    made = ec2.create_capacity_reservation(
+        InstanceType=properties["InstanceType"],
+        InstancePlatform=properties["InstancePlatform"],
+        AvailabilityZone=properties["AvailabilityZone"],
+        InstanceCount=int(properties["InstanceCount"]),
+    )["CapacityReservation"]
+    attributes = {
+        "Id": made["CapacityReservationId"],
+        "AvailabilityZone": made["AvailabilityZone"],
+        "InstanceType": made["InstanceType"],
+        "TotalInstanceCount": made["TotalInstanceCount"],
+        "AvailableInstanceCount": made["AvailableInstanceCount"],
+        "Tenancy": "default",
+    }
+    return ResourceResult(made["CapacityReservationId"], attributes)
+
+
+def capacity_types(clients: Clients) -> dict[str, ResourceType]:
+    """The types of this module by name."""
+    return {
+        "AWS::EC2::PlacementGroup": ApiType(
+            clients, "ec2", _placement_group, lambda c, r, i: c.delete_placement_group(GroupName=i)
+        ),
+        "AWS::EC2::CapacityReservation": ApiType(
+            clients, "ec2", _reservation, lambda c, r, i: c.cancel_capacity_reservation(CapacityReservationId=i)
+        ),
+    }

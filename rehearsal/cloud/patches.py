@@ -1,0 +1,64 @@
+"""What is changed in moto from outside, and why. No fork: each change is one assignment in this module or in one it calls.
+
+| change | reason |
+|---|---|
+| CloudFormation actions (stack_api.py) | moto works while the request waits and turns failures green |
+| FSx (storage.py) | ids of 17 characters, life cycle, mount name, associations, rules |
+| EC2 capacity reservations, placement groups (capacity.py) | missing |
+| Systems Manager commands (ssm.py) | moto runs nothing |
+| Lambda invocation (functions.py) | moto needs Docker |
+| AMP workspace address | moto's names a host that is not there |
+| bucket policies are stored, not evaluated | moto ignores conditions: a policy "deny unless TLS" would deny everything |
+| block devices without Ebs are skipped in RunInstances | pcluster's dry run sends the NVMe disks of a type; moto raises |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moto.amp.models import Workspace
+from moto.ec2.responses.instances import InstanceResponse
+from moto.iam.access_control import PermissionResult
+from moto.s3.models import FakeBucket
+
+from rehearsal.cloud.capacity import install_capacity
+from rehearsal.cloud.storage import install_fsx
+
+_parse_devices = InstanceResponse._parse_block_device_mapping
+_to_dict = Workspace.to_dict
+
+
+def _neutral(self: FakeBucket, action: str, resource: str) -> PermissionResult:
+    return PermissionResult.NEUTRAL
+
+
+def _devices_with_ebs(self: InstanceResponse) -> list[dict[str, Any]]:
+    original = self._get_param
+
+    def get_param(name: str, *arguments: Any, **keywords: Any) -> Any:
+        value = original(name, *arguments, **keywords)
+        if name == "BlockDeviceMappings":
+            return [item for item in value if "Ebs" in item or not item.get("VirtualName")]
+        return value
+
+    self._get_param = get_param  # type: ignore[method-assign]
+    try:
+        devices: list[dict[str, Any]] = _parse_devices(self)
+        return devices
+    finally:
+        del self._get_param
+
+
+def install(metrics_address: Callable[[], str]) -> None:
+    """Apply the changes that stand alone. `metrics_address`: scheme, host and port that hosts reach AMP's stand-in at."""
+
+    def workspace_shape(self: Workspace) -> dict[str, Any]:
+        address = f"{metrics_address()}/workspaces/{self.workspace_id}/"
+        return {**_to_dict(self), "prometheusEndpoint": address}
+
+    Workspace.to_dict = workspace_shape
+    FakeBucket.get_permission = _neutral
+    InstanceResponse._parse_block_device_mapping = _devices_with_ebs
+    install_fsx()
+    install_capacity()

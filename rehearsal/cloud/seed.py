@@ -1,0 +1,246 @@
+"""What an AWS account has before our deployment: the CDK's bootstrap, ParallelCluster's images and provider, what is bought.
+
+Names of the bootstrap: the CDK's bootstrap template with its default qualifier. Names of images and of the provider's
+template: aws-parallelcluster 3.16.1 (`pcluster/constants.py`, user guide "Custom resources").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from moto.ec2.models import ec2_backends, subnets, vpcs
+from moto.ec2.models.amis import Ami
+from moto.secretsmanager.models import secretsmanager_backends
+
+from rehearsal.cloud.capacity import add_reservation
+from rehearsal.cloud.clients import Clients
+from rehearsal.cloud.model import ACCOUNT
+
+PARALLELCLUSTER_VERSION = "3.16.1"
+_QUALIFIER = "hnb659fds"
+_BOOTSTRAP_VERSION = "30"
+_BOOTSTRAP_ROLES = ("deploy", "file-publishing", "image-publishing", "lookup", "cfn-exec")
+_AMI_OWNER = "247102896272"  # the account that publishes ParallelCluster's images
+_AMI_SYSTEMS = {
+    "alinux2023": "amzn2023-hvm",
+    "ubuntu2204": "ubuntu-2204-lts-hvm",
+    "ubuntu2404": "ubuntu-2404-lts-hvm",
+    "rhel9": "rhel9-hvm",
+}
+_AMI_MOMENT = datetime(2026, 8, 8, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A capacity reservation that settings name; `kind` is capacity-block or on-demand, `count` is in instances."""
+
+    id: str
+    instance_type: str
+    count: int
+    zone: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class ExistingSubnet:
+    """A subnet that settings name."""
+
+    id: str
+    cidr: str
+    zone: str
+    public: bool = False
+
+
+@dataclass(frozen=True)
+class ExistingNetwork:
+    """A VPC that settings name, with its subnets; public ones get a route to an internet gateway."""
+
+    vpc_id: str
+    cidr: str
+    subnets: tuple[ExistingSubnet, ...]
+
+
+@dataclass(frozen=True)
+class Seed:
+    """All that is there before the deployment."""
+
+    reservations: tuple[Reservation, ...] = ()
+    key_pairs: tuple[str, ...] = ()
+    secret_arns: tuple[str, ...] = ()
+    buckets: tuple[str, ...] = ()
+    network: ExistingNetwork | None = None
+
+
+def plant(clients: Clients, seed: Seed) -> None:
+    """Make everything of `seed`, and what every account has."""
+    _bootstrap(clients)
+    _provider_template(clients)
+    _images(clients.region)
+    for reservation in seed.reservations:
+        add_reservation(
+            clients.region,
+            reservation.id,
+            reservation.instance_type,
+            reservation.count,
+            reservation.zone,
+            reservation.kind,
+        )
+    for name in seed.key_pairs:
+        clients("ec2").create_key_pair(KeyName=name)
+    for arn in seed.secret_arns:
+        _secret(clients, arn)
+    for bucket in seed.buckets:
+        make_bucket(clients, bucket)
+    if seed.network is not None:
+        _network(clients, seed.network)
+
+
+def make_bucket(clients: Clients, name: str) -> None:
+    """A bucket in the region; us-east-1 must not be named as a constraint."""
+    region = clients.region
+    constraint = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    clients("s3").create_bucket(Bucket=name, **constraint)
+
+
+def _bootstrap(clients: Clients) -> None:
+    make_bucket(clients, f"cdk-{_QUALIFIER}-assets-{ACCOUNT}-{clients.region}")
+    clients("ssm").put_parameter(
+        Name=f"/cdk-bootstrap/{_QUALIFIER}/version", Value=_BOOTSTRAP_VERSION, Type="String", Overwrite=True
+    )
+    trust = {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}}
+        ],
+    }
+    for role in _BOOTSTRAP_ROLES:
+        name = f"cdk-{_QUALIFIER}-{role}-role-{ACCOUNT}-{clients.region}"
+        clients("iam").create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
+
+
+#: Our own stand-in for ParallelCluster's provider: same parameters and output, a function that must never be called.
+_PROVIDER = {
+    "AWSTemplateFormatVersion": "2010-09-09",
+    "Description": "Stand-in for ParallelCluster's custom resource provider; the rehearsal serves the resource itself.",
+    "Parameters": {
+        "CustomLambdaRole": {"Type": "String", "Default": ""},
+        "AdditionalIamPolicies": {"Type": "CommaDelimitedList", "Default": ""},
+    },
+    "Conditions": {"MakeRole": {"Fn::Equals": [{"Ref": "CustomLambdaRole"}, ""]}},
+    "Resources": {
+        "PclusterLambdaRole": {
+            "Type": "AWS::IAM::Role",
+            "Condition": "MakeRole",
+            "Properties": {
+                "AssumeRolePolicyDocument": {
+                    "Version": "2012-10-17",
+                    "Statement": [
+                        {
+                            "Effect": "Allow",
+                            "Action": "sts:AssumeRole",
+                            "Principal": {"Service": "lambda.amazonaws.com"},
+                        }
+                    ],
+                },
+                "ManagedPolicyArns": {"Ref": "AdditionalIamPolicies"},
+            },
+        },
+        "PclusterCfnFunction": {
+            "Type": "AWS::Lambda::Function",
+            "Properties": {
+                "Runtime": "python3.12",
+                "Handler": "index.handler",
+                "Timeout": 900,
+                "Role": {
+                    "Fn::If": [
+                        "MakeRole",
+                        {"Fn::GetAtt": ["PclusterLambdaRole", "Arn"]},
+                        {"Ref": "CustomLambdaRole"},
+                    ]
+                },
+                "Code": {
+                    "ZipFile": "def handler(event, context):\n"
+                    "    raise RuntimeError('the rehearsal serves Custom::PclusterCluster without this function')\n"
+                },
+            },
+        },
+    },
+    "Outputs": {"ServiceToken": {"Value": {"Fn::GetAtt": ["PclusterCfnFunction", "Arn"]}}},
+}
+
+
+def _provider_template(clients: Clients) -> None:
+    bucket = f"{clients.region}-aws-parallelcluster"
+    make_bucket(clients, bucket)
+    key = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates/custom_resource/cluster.yaml"
+    clients("s3").put_object(Bucket=bucket, Key=key, Body=json.dumps(_PROVIDER).encode())
+
+
+def _images(region: str) -> None:
+    backend = ec2_backends[ACCOUNT][region]
+    number = 0
+    for label in _AMI_SYSTEMS.values():
+        for architecture in ("x86_64", "arm64"):
+            number += 1
+            image_id = f"ami-{number:017x}"
+            name = f"aws-parallelcluster-{PARALLELCLUSTER_VERSION}-{label}-{architecture}-202608080000"
+            backend.amis[image_id] = Ami(
+                backend,
+                image_id,
+                name=f"{name} 2026-08-08T00-00-00.000Z",
+                description="stand-in for an image of AWS ParallelCluster",
+                owner_id=_AMI_OWNER,
+                owner_alias="amazon",
+                public=True,
+                virtualization_type="hvm",
+                architecture=architecture,
+                creation_date=_AMI_MOMENT,
+                image_location=f"amazon/{name}",
+                hypervisor="xen",
+                root_device_type="ebs",
+                root_device_name="/dev/sda1",
+                region_name=region,
+            )
+
+
+def _secret(clients: Clients, arn: str) -> None:
+    """A secret with exactly that ARN: its last seven characters are AWS's random suffix, not part of the name."""
+    name = arn.split(":secret:", 1)[1][:-7]
+    clients("secretsmanager").create_secret(Name=name, SecretString="rehearsal")
+    for secret in secretsmanager_backends[ACCOUNT][clients.region].secrets.values():
+        if secret.name == name:
+            secret.arn = arn
+
+
+@contextmanager
+def _next_id(module: Any, function: str, wanted: str) -> Iterator[None]:
+    """Make moto give the next resource the id that settings name."""
+    original = getattr(module, function)
+    setattr(module, function, lambda: wanted)
+    try:
+        yield
+    finally:
+        setattr(module, function, original)
+
+
+def _network(clients: Clients, network: ExistingNetwork) -> None:
+    ec2 = clients("ec2")
+    with _next_id(vpcs, "random_vpc_id", network.vpc_id):
+        ec2.create_vpc(CidrBlock=network.cidr)
+    for name in ("EnableDnsSupport", "EnableDnsHostnames"):
+        ec2.modify_vpc_attribute(VpcId=network.vpc_id, **{name: {"Value": True}})
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=network.vpc_id)
+    table = ec2.create_route_table(VpcId=network.vpc_id)["RouteTable"]["RouteTableId"]
+    ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    for subnet in network.subnets:
+        with _next_id(subnets, "random_subnet_id", subnet.id):
+            ec2.create_subnet(VpcId=network.vpc_id, CidrBlock=subnet.cidr, AvailabilityZone=subnet.zone)
+        if subnet.public:
+            ec2.modify_subnet_attribute(SubnetId=subnet.id, MapPublicIpOnLaunch={"Value": True})
+            ec2.associate_route_table(RouteTableId=table, SubnetId=subnet.id)

@@ -1,0 +1,188 @@
+"""Further types: AMP, AMG, Secrets Manager, CloudWatch alarms, budgets, SNS subscriptions.
+
+AMG (Grafana) has no API in moto: a workspace is recorded with the attributes that CloudFormation returns, and no Grafana
+server runs.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from rehearsal.cloud.clients import Clients
+from rehearsal.cloud.errors import ResourceFailed
+from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult, ResourceType
+from rehearsal.cloud.network import ApiType
+
+_GRAFANA_LOGINS = {"AWS_SSO", "SAML"}
+
+
+def _generated(request: ResourceRequest) -> str:
+    return f"{request.stack_name}-{request.logical_id}-{uuid.uuid4().hex[:12]}"
+
+
+def _metrics_workspace(amp: Any, request: ResourceRequest) -> ResourceResult:
+    made = amp.create_workspace(alias=request.properties.get("Alias", _generated(request)))
+    workspace = amp.describe_workspace(workspaceId=made["workspaceId"])["workspace"]
+    attributes = {
+        "Arn": workspace["arn"],
+        "WorkspaceId": workspace["workspaceId"],
+        "PrometheusEndpoint": workspace["prometheusEndpoint"],
+    }
+    return ResourceResult(workspace["arn"], attributes)
+
+
+class GrafanaWorkspace:
+    """AWS::Grafana::Workspace: recorded; checks what the service checks first."""
+
+    def create(self, request: ResourceRequest) -> ResourceResult:
+        """Give the workspace its id and address."""
+        properties = request.properties
+        for key in ("AccountAccessType", "AuthenticationProviders", "PermissionType"):
+            if key not in properties:
+                raise ResourceFailed(f"Properties validation failed: required key [{key}] not found")
+        unknown = set(properties["AuthenticationProviders"]) - _GRAFANA_LOGINS
+        if unknown or not properties["AuthenticationProviders"]:
+            raise ResourceFailed(f"AuthenticationProviders must be AWS_SSO or SAML, not {sorted(unknown)}")
+        workspace_id = f"g-{uuid.uuid4().hex[:10]}"
+        attributes = {
+            "Id": workspace_id,
+            "Endpoint": f"{workspace_id}.grafana-workspace.{request.region}.amazonaws.com",
+            "Status": "ACTIVE",
+            "GrafanaVersion": str(properties.get("GrafanaVersion", "10.4")),
+            "SamlConfigurationStatus": "NOT_CONFIGURED",
+            "SsoClientId": "",
+        }
+        return ResourceResult(workspace_id, attributes)
+
+    def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
+        """Nothing runs, so there is nothing to change."""
+        return current
+
+    def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
+        """Nothing runs, so there is nothing to stop."""
+
+
+def _secret(secrets: Any, request: ResourceRequest) -> ResourceResult:
+    properties = request.properties
+    value = properties.get("SecretString")
+    generator = properties.get("GenerateSecretString")
+    if generator is not None:
+        password = secrets.get_random_password(PasswordLength=int(generator.get("PasswordLength", 32)))["RandomPassword"]
+        key = generator.get("GenerateStringKey")
+        document = json.loads(generator.get("SecretStringTemplate", "{}"))
+        value = json.dumps({**document, key: password}) if key else password
+    arguments = {"SecretString": value} if value is not None else {}
+    made = secrets.create_secret(Name=properties.get("Name", _generated(request)), **arguments)
+    return ResourceResult(made["ARN"], {"Id": made["ARN"]})
+
+
+_ALARM_KEYS = (
+    "AlarmDescription",
+    "ActionsEnabled",
+    "OKActions",
+    "AlarmActions",
+    "InsufficientDataActions",
+    "MetricName",
+    "Namespace",
+    "Statistic",
+    "ExtendedStatistic",
+    "Dimensions",
+    "Period",
+    "Unit",
+    "EvaluationPeriods",
+    "DatapointsToAlarm",
+    "Threshold",
+    "ComparisonOperator",
+    "TreatMissingData",
+    "Metrics",
+)
+
+
+def _alarm(cloudwatch: Any, request: ResourceRequest) -> ResourceResult:
+    properties = request.properties
+    name = request.physical_id or properties.get("AlarmName", _generated(request))
+    arguments = {key: properties[key] for key in _ALARM_KEYS if key in properties}
+    cloudwatch.put_metric_alarm(AlarmName=name, **arguments)
+    return ResourceResult(name, {"Arn": f"arn:aws:cloudwatch:{request.region}:{ACCOUNT}:alarm:{name}"})
+
+
+def _budget(budgets: Any, request: ResourceRequest) -> ResourceResult:
+    body = dict(request.properties["Budget"])
+    name = body.setdefault("BudgetName", _generated(request))
+    if "BudgetLimit" in body:
+        limit = body["BudgetLimit"]
+        body["BudgetLimit"] = {"Amount": str(limit["Amount"]), "Unit": limit["Unit"]}
+    notifications = [
+        {
+            "Notification": {**item["Notification"], "Threshold": float(item["Notification"]["Threshold"])},
+            "Subscribers": item["Subscribers"],
+        }
+        for item in request.properties.get("NotificationsWithSubscribers", [])
+    ]
+    budgets.create_budget(AccountId=ACCOUNT, Budget=body, NotificationsWithSubscribers=notifications)
+    return ResourceResult(name, {})
+
+
+def _subscription(sns: Any, request: ResourceRequest) -> ResourceResult:
+    properties = request.properties
+    made = sns.subscribe(
+        TopicArn=properties["TopicArn"],
+        Protocol=properties["Protocol"],
+        Endpoint=properties.get("Endpoint", ""),
+        ReturnSubscriptionArn=True,
+    )
+    return ResourceResult(made["SubscriptionArn"], {"Arn": made["SubscriptionArn"]})
+
+
+class NestedStack:
+    """AWS::CloudFormation::Stack, handed to the engine."""
+
+    def __init__(self, engine: Callable[[], Any]) -> None:
+        self._engine = engine
+
+    def create(self, request: ResourceRequest) -> ResourceResult:
+        """Create the stack and wait for it."""
+        result: ResourceResult = self._engine().create_nested(request)
+        return result
+
+    def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
+        """Update the stack and wait for it."""
+        result: ResourceResult = self._engine().update_nested(request)
+        return result
+
+    def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
+        """Delete the stack and wait for it."""
+        self._engine().delete_nested(current.physical_id)
+
+
+def service_types(clients: Clients) -> dict[str, ResourceType]:
+    """The types of this module by name."""
+    return {
+        "AWS::APS::Workspace": ApiType(
+            clients,
+            "amp",
+            _metrics_workspace,
+            lambda c, r, i: c.delete_workspace(workspaceId=i.rsplit("/", 1)[-1]),
+            mutable=("Tags", "AlertManagerDefinition", "LoggingConfiguration"),
+        ),
+        "AWS::Grafana::Workspace": GrafanaWorkspace(),
+        "AWS::SecretsManager::Secret": ApiType(
+            clients,
+            "secretsmanager",
+            _secret,
+            lambda c, r, i: c.delete_secret(SecretId=i, ForceDeleteWithoutRecovery=True),
+            mutable=("Tags", "Description"),
+        ),
+        "AWS::CloudWatch::Alarm": ApiType(
+            clients, "cloudwatch", _alarm, lambda c, r, i: c.delete_alarms(AlarmNames=[i]), change=_alarm
+        ),
+        "AWS::Budgets::Budget": ApiType(
+            clients, "budgets", _budget, lambda c, r, i: c.delete_budget(AccountId=ACCOUNT, BudgetName=i)
+        ),
+        "AWS::SNS::Subscription": ApiType(
+            clients, "sns", _subscription, lambda c, r, i: c.unsubscribe(SubscriptionArn=i)
+        ),
+    }

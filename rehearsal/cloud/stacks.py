@@ -1,0 +1,614 @@
+"""CloudFormation's behaviour over time: stacks that are created, updated, rolled back and deleted in the background.
+
+Why not moto's own: it works through a template while the request waits, reports CREATE_COMPLETE for a stack in which a
+resource raised, has no rollback, no events per resource, and leaves out types that it does not know. Each of those turns
+a broken deployment green. Here a request answers at once, one worker thread a stack operation does the work, and whatever
+goes wrong is a CREATE_FAILED with its reason and a rollback. Resources of one stack are made one after the other (the
+real service makes independent ones side by side).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from rehearsal.cloud import template
+from rehearsal.cloud.errors import ResourceFailed, StackAlreadyExists, StackNotFound, TemplateInvalid
+from rehearsal.cloud.model import (
+    ACCOUNT,
+    PARTITION,
+    STACK_TYPE,
+    URL_SUFFIX,
+    CloudEvent,
+    Resource,
+    ResourceRequest,
+    ResourceResult,
+    ResourceType,
+)
+
+log = logging.getLogger("rehearsal.cloud")
+
+_KEEP = ("Retain",)
+_LOCKED_SUFFIX = "_IN_PROGRESS"
+
+
+@dataclass
+class StackOptions:
+    """What a request may say about a stack besides template and parameters."""
+
+    tags: dict[str, str] = field(default_factory=dict)
+    role_arn: str | None = None
+    disable_rollback: bool = False
+    on_failure: str = "ROLLBACK"
+    termination_protection: bool = False
+
+
+@dataclass
+class Stack:
+    """One stack. `references` holds what Ref finds; `resources` is in order of creation."""
+
+    stack_id: str
+    name: str
+    text: str
+    document: dict[str, Any]
+    given: dict[str, str]
+    references: dict[str, Any]
+    options: StackOptions
+    parent_id: str | None = None
+    status: str = "CREATE_IN_PROGRESS"
+    reason: str = ""
+    created: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    updated: datetime | None = None
+    resources: dict[str, Resource] = field(default_factory=dict)
+    events: list[CloudEvent] = field(default_factory=list)
+    outputs: dict[str, dict[str, str]] = field(default_factory=dict)
+    imports: set[str] = field(default_factory=set)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an operation runs on the stack."""
+        return self.status.endswith(_LOCKED_SUFFIX)
+
+
+class StackEngine:
+    """All stacks of one region. Safe to call from several threads.
+
+    `catalog` finds the ResourceType of a type name (None: not emulated); `read_ssm` looks a parameter of Systems Manager
+    up; `fetch` reads a template by URL; `listener` receives every event.
+    """
+
+    def __init__(
+        self,
+        region: str,
+        catalog: Callable[[str], ResourceType | None],
+        read_ssm: Callable[[str], str],
+        fetch: Callable[[str], str],
+        listener: Callable[[CloudEvent], None],
+    ) -> None:
+        self.region = region
+        self._catalog = catalog
+        self._read_ssm = read_ssm
+        self._fetch = fetch
+        self._listener = listener
+        self._lock = threading.RLock()
+        self._stacks: dict[str, Stack] = {}
+        self._workers: list[threading.Thread] = []
+
+    # ---- questions ----
+
+    def stacks(self) -> list[Stack]:
+        """Every stack, deleted ones too."""
+        with self._lock:
+            return list(self._stacks.values())
+
+    def find(self, name_or_id: str) -> Stack:
+        """A stack by id, or a living one by name."""
+        with self._lock:
+            if name_or_id in self._stacks:
+                return self._stacks[name_or_id]
+            for stack in self._stacks.values():
+                if stack.name == name_or_id and stack.status != "DELETE_COMPLETE":
+                    return stack
+        raise StackNotFound(f"Stack with id {name_or_id} does not exist")
+
+    def exports(self) -> dict[str, tuple[str, str]]:
+        """Export name -> (value, stack id)."""
+        with self._lock:
+            living = [stack for stack in self._stacks.values() if stack.status != "DELETE_COMPLETE"]
+        return {
+            output["ExportName"]: (output["OutputValue"], stack.stack_id)
+            for stack in living
+            for output in stack.outputs.values()
+            if "ExportName" in output
+        }
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no operation runs; False when one still does after `timeout_s` seconds."""
+        deadline = datetime.now(timezone.utc).timestamp() + timeout_s
+        for worker in list(self._workers):
+            worker.join(max(0.0, deadline - datetime.now(timezone.utc).timestamp()))
+        self._workers = [worker for worker in self._workers if worker.is_alive()]
+        return not self._workers
+
+    # ---- requests ----
+
+    def create(self, name: str, text: str, given: Mapping[str, str], options: StackOptions) -> Stack:
+        """CreateStack: answers at once; the work goes on in the background."""
+        stack = self._register(name, text, given, options, parent_id=None)
+        self._in_background(self._create, stack)
+        return stack
+
+    def update(self, name: str, text: str | None, given: Mapping[str, str], options: StackOptions) -> Stack:
+        """UpdateStack: raises TemplateInvalid("No updates are to be performed.") when nothing differs."""
+        stack = self.find(name)
+        document, references = self._prepare_update(stack, text, given, options)
+        self._in_background(self._update, stack, text or stack.text, document, dict(given), references, options)
+        return stack
+
+    def delete(self, name: str) -> None:
+        """DeleteStack: silent when there is no such stack, as AWS is."""
+        try:
+            stack = self.find(name)
+        except StackNotFound:
+            return
+        with self._lock:
+            if stack.status == "DELETE_COMPLETE":
+                return
+            if stack.options.termination_protection:
+                raise TemplateInvalid(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
+            used = self._exports_in_use(stack)
+            if used:
+                raise TemplateInvalid(used)
+            self._stack_event(stack, "DELETE_IN_PROGRESS", "User Initiated")
+        self._in_background(self._delete, stack)
+
+    # ---- nested stacks: the same steps inside the parent's thread ----
+
+    def create_nested(self, request: ResourceRequest) -> ResourceResult:
+        """Create the stack of an AWS::CloudFormation::Stack resource and wait for it."""
+        name = f"{request.stack_name}-{request.logical_id}-{uuid.uuid4().hex[:12].upper()}"
+        options = StackOptions(tags=dict(request.tags))
+        stack = self._register(name, self._nested_text(request), _given(request), options, request.stack_id)
+        self._create(stack)
+        return self._nested_result(stack, "CREATE_COMPLETE", "created")
+
+    def update_nested(self, request: ResourceRequest) -> ResourceResult:
+        """Update a nested stack; nothing to do is no fault here."""
+        stack = self.find(request.physical_id)
+        text = self._nested_text(request)
+        options = replace(stack.options, tags=dict(request.tags))
+        try:
+            document, references = self._prepare_update(stack, text, _given(request), options)
+        except TemplateInvalid as error:
+            if "No updates" not in str(error):
+                raise ResourceFailed(str(error)) from None
+        else:
+            self._update(stack, text, document, _given(request), references, options)
+            return self._nested_result(stack, "UPDATE_COMPLETE", "updated")
+        return self._nested_result(stack, stack.status, "updated")
+
+    def delete_nested(self, physical_id: str) -> None:
+        """Delete a nested stack and wait for it."""
+        stack = self.find(physical_id)
+        if stack.status == "DELETE_COMPLETE":
+            return
+        self._stack_event(stack, "DELETE_IN_PROGRESS")
+        self._delete(stack)
+        self._nested_result(stack, "DELETE_COMPLETE", "deleted")
+
+    def _nested_text(self, request: ResourceRequest) -> str:
+        try:
+            return self._fetch(str(request.properties["TemplateURL"]))
+        except KeyError:
+            raise ResourceFailed("Property TemplateURL cannot be empty.") from None
+
+    @staticmethod
+    def _nested_result(stack: Stack, wanted: str, word: str) -> ResourceResult:
+        if stack.status != wanted:
+            raise ResourceFailed(f"Embedded stack {stack.stack_id} was not successfully {word}: {stack.reason}")
+        outputs = {f"Outputs.{key}": output["OutputValue"] for key, output in stack.outputs.items()}
+        return ResourceResult(stack.stack_id, outputs)
+
+    # ---- beginnings ----
+
+    def _register(
+        self, name: str, text: str, given: Mapping[str, str], options: StackOptions, parent_id: str | None
+    ) -> Stack:
+        document = template.parse(text)
+        template.check_references(document)
+        template.creation_order(document["Resources"])
+        parameters = template.resolve_parameters(document, given, self._read_ssm)
+        stack_id = f"arn:{PARTITION}:cloudformation:{self.region}:{ACCOUNT}:stack/{name}/{uuid.uuid4()}"
+        references = {**self._pseudo(name, stack_id), **parameters}
+        stack = Stack(stack_id, name, text, document, dict(given), references, options, parent_id)
+        with self._lock:
+            if any(other.name == name and other.status != "DELETE_COMPLETE" for other in self._stacks.values()):
+                raise StackAlreadyExists(f"Stack [{name}] already exists")
+            self._stacks[stack_id] = stack
+        self._stack_event(stack, "CREATE_IN_PROGRESS", "User Initiated" if parent_id is None else "")
+        return stack
+
+    def _pseudo(self, name: str, stack_id: str) -> dict[str, Any]:
+        return {
+            "AWS::AccountId": ACCOUNT,
+            "AWS::Region": self.region,
+            "AWS::StackId": stack_id,
+            "AWS::StackName": name,
+            "AWS::URLSuffix": URL_SUFFIX,
+            "AWS::Partition": PARTITION,
+            "AWS::NotificationARNs": [],
+        }
+
+    def _prepare_update(
+        self, stack: Stack, text: str | None, given: Mapping[str, str], options: StackOptions
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Check an update request and mark the stack as being updated, in one step."""
+        document = template.parse(text or stack.text)
+        template.check_references(document)
+        template.creation_order(document["Resources"])
+        parameters = template.resolve_parameters(document, given, self._read_ssm)
+        references = {**self._pseudo(stack.name, stack.stack_id), **parameters}
+        with self._lock:
+            if not stack.status.endswith("_COMPLETE") or stack.status in ("ROLLBACK_COMPLETE", "DELETE_COMPLETE"):
+                raise TemplateInvalid(
+                    f"Stack:{stack.stack_id} is in {stack.status} state and can not be updated."
+                )
+            known = {key: value for key, value in stack.references.items() if not key.startswith("AWS::")}
+            same = document == stack.document and parameters == {key: known[key] for key in parameters if key in known}
+            if same and options.tags == stack.options.tags:
+                raise TemplateInvalid("No updates are to be performed.")
+            self._stack_event(stack, "UPDATE_IN_PROGRESS", "User Initiated" if stack.parent_id is None else "")
+        return document, references
+
+    def _in_background(self, work: Callable[..., None], *arguments: Any) -> None:
+        worker = threading.Thread(target=work, args=arguments, name=f"stack-{work.__name__}", daemon=True)
+        self._workers.append(worker)
+        worker.start()
+
+    # ---- create ----
+
+    def _create(self, stack: Stack) -> None:
+        failed = self._make_missing(stack, stack.document, self._resolver(stack, stack.document))
+        if failed is None:
+            failed = self._set_outputs(stack)
+        if failed is None:
+            self._stack_event(stack, "CREATE_COMPLETE")
+            return
+        stack.reason = failed
+        if stack.options.disable_rollback or stack.options.on_failure == "DO_NOTHING":
+            self._stack_event(stack, "CREATE_FAILED", failed)
+            return
+        delete = stack.options.on_failure == "DELETE"
+        self._stack_event(
+            stack, "DELETE_IN_PROGRESS" if delete else "ROLLBACK_IN_PROGRESS", f"{failed} Rollback requested by user."
+        )
+        undone = self._remove(stack, list(stack.resources))
+        final = "DELETE" if delete else "ROLLBACK"
+        self._stack_event(stack, f"{final}_COMPLETE" if undone is None else f"{final}_FAILED", undone or "")
+        stack.reason = failed
+
+    def _make_missing(self, stack: Stack, document: Mapping[str, Any], resolver: template.Resolver) -> str | None:
+        """Create in order what does not exist yet; the reason of the first failure, None when all is well."""
+        bodies = document["Resources"]
+        for logical_id in template.creation_order(bodies):
+            body = bodies[logical_id]
+            if logical_id in stack.resources or not self._wanted(body, resolver):
+                continue
+            resource = _new_resource(logical_id, body)
+            stack.resources[logical_id] = resource
+            if not self._attempt(stack, resource, "CREATE", lambda r=resource, b=body: self._build(stack, r, b, resolver)):
+                return f"The following resource(s) failed to create: [{logical_id}]."
+        return None
+
+    def _build(self, stack: Stack, resource: Resource, body: Mapping[str, Any], resolver: template.Resolver) -> None:
+        resource.properties = resolver.resolve(body.get("Properties", {})) or {}
+        kind = self._kind(resource.resource_type)
+        try:
+            resource.result = kind.create(self._request(stack, resource, "Create"))
+        except ResourceFailed as error:
+            resource.result = ResourceResult(error.physical_id)
+            raise
+        stack.references[resource.logical_id] = resource.result.physical_id
+
+    @staticmethod
+    def _wanted(body: Mapping[str, Any], resolver: template.Resolver) -> bool:
+        return "Condition" not in body or resolver.condition(str(body["Condition"]))
+
+    def _attempt(self, stack: Stack, resource: Resource, verb: str, work: Callable[[], None]) -> bool:
+        """Run one step of one resource between its events; False when it failed."""
+        self._resource_event(stack, resource, f"{verb}_IN_PROGRESS")
+        try:
+            work()
+        except (ResourceFailed, TemplateInvalid) as error:
+            reason = str(error)
+        except Exception as error:
+            log.exception("%s of %s (%s) raised", verb, resource.logical_id, resource.resource_type)
+            reason = f"Internal failure of the embedded AWS: {type(error).__name__}: {error}"
+        else:
+            self._resource_event(stack, resource, f"{verb}_COMPLETE")
+            return True
+        self._resource_event(stack, resource, f"{verb}_FAILED", reason)
+        return False
+
+    def _set_outputs(self, stack: Stack) -> str | None:
+        """Resolve outputs and exports; a reason when that cannot be done."""
+        try:
+            outputs = self._outputs(stack)
+        except (ResourceFailed, TemplateInvalid) as error:
+            return str(error)
+        others = {name: owner for name, (_, owner) in self.exports().items() if owner != stack.stack_id}
+        for output in outputs.values():
+            taken = others.get(output.get("ExportName", ""))
+            if taken:
+                return f"Export with name {output['ExportName']} is already exported by stack {taken.split('/')[1]}."
+        stack.outputs = outputs
+        return None
+
+    def _outputs(self, stack: Stack) -> dict[str, dict[str, str]]:
+        resolver = self._resolver(stack, stack.document)
+        outputs: dict[str, dict[str, str]] = {}
+        for key, body in stack.document.get("Outputs", {}).items():
+            if not self._wanted(body, resolver):
+                continue
+            output = {"OutputKey": key, "OutputValue": _output_text(resolver.resolve(body["Value"]))}
+            if "Description" in body:
+                output["Description"] = str(body["Description"])
+            if "Export" in body:
+                output["ExportName"] = str(resolver.resolve(body["Export"]["Name"]))
+            outputs[key] = output
+        return outputs
+
+    # ---- update ----
+
+    def _update(
+        self,
+        stack: Stack,
+        text: str,
+        document: dict[str, Any],
+        given: dict[str, str],
+        references: dict[str, Any],
+        options: StackOptions,
+    ) -> None:
+        before = (stack.text, stack.document, stack.given, dict(stack.references), stack.options)
+        existing = list(stack.resources)
+        physical = {name: stack.references[name] for name in existing if name in stack.references}
+        stack.references = {**references, **physical}
+        stack.options = options
+        done: list[tuple[Resource, dict[str, Any], ResourceResult]] = []
+        failed = self._apply_update(stack, document, done)
+        if failed is None:
+            stack.text, stack.document, stack.given = text, document, given
+            failed = self._set_outputs(stack)
+        if failed is not None:
+            self._roll_update_back(stack, failed, before, existing, done)
+            return
+        self._stack_event(stack, "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
+        self._remove(stack, [name for name in existing if not self._still_wanted(stack, name)])
+        self._remove_replaced(stack, done)
+        stack.updated = datetime.now(timezone.utc)
+        self._stack_event(stack, "UPDATE_COMPLETE")
+
+    def _still_wanted(self, stack: Stack, logical_id: str) -> bool:
+        body = stack.document["Resources"].get(logical_id)
+        return body is not None and self._wanted(body, self._resolver(stack, stack.document))
+
+    def _apply_update(
+        self, stack: Stack, document: dict[str, Any], done: list[tuple[Resource, dict[str, Any], ResourceResult]]
+    ) -> str | None:
+        resolver = self._resolver(stack, document)
+        for logical_id in template.creation_order(document["Resources"]):
+            body = document["Resources"][logical_id]
+            if not self._wanted(body, resolver):
+                continue
+            current = stack.resources.get(logical_id)
+            if current is None:
+                failed = self._make_missing(stack, {**document, "Resources": {logical_id: body}}, resolver)
+            else:
+                failed = self._update_one(stack, current, body, resolver, done)
+            if failed:
+                return failed
+        return None
+
+    def _update_one(
+        self,
+        stack: Stack,
+        resource: Resource,
+        body: Mapping[str, Any],
+        resolver: template.Resolver,
+        done: list[tuple[Resource, dict[str, Any], ResourceResult]],
+    ) -> str | None:
+        try:
+            properties = resolver.resolve(body.get("Properties", {})) or {}
+        except (ResourceFailed, TemplateInvalid) as error:
+            self._resource_event(stack, resource, "UPDATE_FAILED", str(error))
+            return f"The following resource(s) failed to update: [{resource.logical_id}]."
+        if body["Type"] != resource.resource_type:
+            raise_reason = f"Update of resource type is not permitted: {resource.logical_id}"
+            self._resource_event(stack, resource, "UPDATE_FAILED", raise_reason)
+            return f"The following resource(s) failed to update: [{resource.logical_id}]."
+        resource.deletion_policy = str(body.get("DeletionPolicy", "Delete"))
+        if properties == resource.properties and resource.resource_type != STACK_TYPE:
+            return None
+        old, result = resource.properties, resource.result
+        if not self._attempt(stack, resource, "UPDATE", lambda: self._change(stack, resource, properties)):
+            return f"The following resource(s) failed to update: [{resource.logical_id}]."
+        done.append((resource, old, result))
+        return None
+
+    def _change(self, stack: Stack, resource: Resource, properties: dict[str, Any]) -> None:
+        kind = self._kind(resource.resource_type)
+        request = self._request(stack, resource, "Update", properties=properties)
+        resource.result = kind.update(request, resource.result)
+        resource.properties = properties
+        stack.references[resource.logical_id] = resource.result.physical_id
+
+    def _remove_replaced(self, stack: Stack, done: list[tuple[Resource, dict[str, Any], ResourceResult]]) -> None:
+        """Delete the old incarnations of resources that an update replaced."""
+        for resource, old, result in done:
+            if result.physical_id != resource.result.physical_id and resource.deletion_policy not in _KEEP:
+                ghost = replace(resource, properties=old, result=result)
+                self._attempt(stack, ghost, "DELETE", lambda g=ghost: self._destroy(stack, g))
+
+    def _roll_update_back(
+        self,
+        stack: Stack,
+        failed: str,
+        before: tuple[str, dict[str, Any], dict[str, str], dict[str, Any], StackOptions],
+        existing: list[str],
+        done: list[tuple[Resource, dict[str, Any], ResourceResult]],
+    ) -> None:
+        self._stack_event(stack, "UPDATE_ROLLBACK_IN_PROGRESS", failed)
+        stack.text, stack.document, stack.given, references, stack.options = before
+        problem = None
+        for resource, old, _ in reversed(done):
+            if not self._attempt(stack, resource, "UPDATE", lambda r=resource, p=old: self._change(stack, r, p)):
+                problem = f"The following resource(s) failed to update: [{resource.logical_id}]."
+        problem = self._remove(stack, [name for name in stack.resources if name not in existing]) or problem
+        physical = {name: resource.result.physical_id for name, resource in stack.resources.items()}
+        stack.references = {**references, **physical}
+        self._stack_event(stack, "UPDATE_ROLLBACK_FAILED" if problem else "UPDATE_ROLLBACK_COMPLETE", problem or "")
+        stack.reason = failed
+
+    # ---- delete ----
+
+    def _delete(self, stack: Stack) -> None:
+        failed = self._remove(stack, list(stack.resources))
+        if failed is None:
+            stack.outputs, stack.imports = {}, set()
+        self._stack_event(stack, "DELETE_COMPLETE" if failed is None else "DELETE_FAILED", failed or "")
+
+    def _remove(self, stack: Stack, logical_ids: list[str]) -> str | None:
+        """Delete resources, last made first; the reason when some could not be deleted."""
+        failed: list[str] = []
+        for logical_id in reversed(logical_ids):
+            resource = stack.resources[logical_id]
+            if resource.deletion_policy in _KEEP and resource.result.physical_id:
+                self._resource_event(stack, resource, "DELETE_SKIPPED")
+            elif not resource.result.physical_id:
+                self._resource_event(stack, resource, "DELETE_COMPLETE")
+            elif not self._attempt(stack, resource, "DELETE", lambda r=resource: self._destroy(stack, r)):
+                failed.append(logical_id)
+                continue
+            del stack.resources[logical_id]
+            stack.references.pop(logical_id, None)
+        return f"The following resource(s) failed to delete: [{', '.join(failed)}]." if failed else None
+
+    def _destroy(self, stack: Stack, resource: Resource) -> None:
+        kind = self._kind(resource.resource_type)
+        kind.delete(self._request(stack, resource, "Delete"), resource.result)
+
+    def _exports_in_use(self, stack: Stack) -> str:
+        mine = {output["ExportName"] for output in stack.outputs.values() if "ExportName" in output}
+        for other in self._stacks.values():
+            used = mine & other.imports
+            if used and other.status != "DELETE_COMPLETE" and other is not stack:
+                return f"Export {sorted(used)[0]} cannot be deleted as it is in use by {other.name}"
+        return ""
+
+    # ---- helpers ----
+
+    def _kind(self, resource_type: str) -> ResourceType:
+        kind = self._catalog(resource_type)
+        if kind is None:
+            raise ResourceFailed(
+                f"Resource type {resource_type} is not emulated by the rehearsal's cloud (rehearsal/cloud/catalog.py);"
+                " nothing was created for it"
+            )
+        return kind
+
+    def _request(
+        self, stack: Stack, resource: Resource, request_type: str, properties: dict[str, Any] | None = None
+    ) -> ResourceRequest:
+        return ResourceRequest(
+            request_type=request_type,
+            stack_id=stack.stack_id,
+            stack_name=stack.name,
+            logical_id=resource.logical_id,
+            resource_type=resource.resource_type,
+            region=self.region,
+            properties=resource.properties if properties is None else properties,
+            old_properties=resource.properties if request_type == "Update" else {},
+            physical_id=resource.result.physical_id,
+            tags=stack.options.tags,
+            metadata=resource.metadata,
+        )
+
+    def _resolver(self, stack: Stack, document: Mapping[str, Any]) -> template.Resolver:
+        def attribute(logical_id: str, name: str) -> Any:
+            resource = stack.resources.get(logical_id)
+            if resource is None:
+                raise ResourceFailed(f"Template error: Fn::GetAtt {logical_id}.{name} names nothing that exists")
+            try:
+                return resource.result.attributes[name]
+            except KeyError:
+                raise ResourceFailed(
+                    f"Fn::GetAtt: {logical_id} ({resource.resource_type}) has no attribute {name} in the rehearsal's cloud"
+                ) from None
+
+        def imported(name: str) -> Any:
+            exports = self.exports()
+            if name not in exports:
+                raise ResourceFailed(f"No export named {name} found.")
+            stack.imports.add(name)
+            return exports[name][0]
+
+        return template.Resolver(document, stack.references, attribute, imported, self._zones)
+
+    def _zones(self, region: str) -> list[str]:
+        return [f"{region or self.region}{letter}" for letter in "abc"]
+
+    def _stack_event(self, stack: Stack, status: str, reason: str = "") -> None:
+        stack.status, stack.reason = status, reason
+        self._emit(stack, stack.name, STACK_TYPE, stack.stack_id, status, reason)
+
+    def _resource_event(self, stack: Stack, resource: Resource, status: str, reason: str = "") -> None:
+        resource.status, resource.reason, resource.updated = status, reason, datetime.now(timezone.utc)
+        self._emit(stack, resource.logical_id, resource.resource_type, resource.result.physical_id, status, reason)
+
+    def _emit(
+        self, stack: Stack, logical_id: str, resource_type: str, physical_id: str, status: str, reason: str
+    ) -> None:
+        event = CloudEvent(
+            time=datetime.now(timezone.utc),
+            stack=stack.name,
+            logical_id=logical_id,
+            resource_type=resource_type,
+            status=status,
+            reason=reason,
+            stack_id=stack.stack_id,
+            physical_id=physical_id,
+            event_id=str(uuid.uuid4()),
+        )
+        stack.events.append(event)
+        log.info("%s %s %s %s %s", stack.name, logical_id, resource_type, status, reason)
+        try:
+            self._listener(event)
+        except Exception:
+            log.exception("the listener of cloud events raised")
+
+
+def _new_resource(logical_id: str, body: Mapping[str, Any]) -> Resource:
+    return Resource(
+        logical_id=logical_id,
+        resource_type=str(body["Type"]),
+        properties={},
+        result=ResourceResult(""),
+        deletion_policy=str(body.get("DeletionPolicy", "Delete")),
+        metadata=dict(body.get("Metadata", {})),
+    )
+
+
+def _given(request: ResourceRequest) -> dict[str, str]:
+    given = request.properties.get("Parameters", {})
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in given.items()}
+
+
+def _output_text(value: Any) -> str:
+    if isinstance(value, list):
+        raise TemplateInvalid("Template format error: Output values must be strings, got a list")
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,257 @@
+"""FSx for Lustre with data repository associations, and S3 bucket policies.
+
+FSx: moto keeps file systems but gives them ids of 11 characters (pcluster refuses those), no life cycle, no mount name,
+no associations and no rules. The rules below are those of the FSx for Lustre user guide and API reference, as gathered
+in the project's facts: capacity 1200 or a multiple of 2400 GiB; throughput by deployment type; at most 8 associations a
+file system; no overlapping paths; none on SCRATCH_1; no inline import or export path on PERSISTENT_2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from moto.core.exceptions import JsonRESTError
+from moto.fsx.exceptions import FileSystemNotFound
+from moto.fsx.models import FileSystem, FSxBackend
+from moto.fsx.responses import FSxResponse
+from moto.s3.models import s3_backends
+
+from rehearsal.cloud.clients import Clients
+from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
+from rehearsal.cloud.network import ApiType
+
+MAX_ASSOCIATIONS = 8
+#: MB/s per TiB by deployment type (FSx API reference, PerUnitStorageThroughput).
+_THROUGHPUT: Mapping[str, tuple[int, ...]] = {"PERSISTENT_1": (50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000)}
+_SCRATCH = ("SCRATCH_1", "SCRATCH_2")
+_MOUNT_NAME = "fsxmnt01"
+
+_original_init = FileSystem.__init__
+_original_to_dict = FileSystem.to_dict
+
+
+class _BadRequest(JsonRESTError):
+    def __init__(self, message: str) -> None:
+        super().__init__("BadRequest", message)
+
+
+class _AssociationNotFound(JsonRESTError):
+    def __init__(self, association_id: str) -> None:
+        super().__init__("DataRepositoryAssociationNotFound", f"Data repository association {association_id} not found")
+
+
+def check_lustre(capacity_gib: int, lustre: Mapping[str, Any]) -> None:
+    """Raise what AWS answers to a Lustre file system that cannot be: wrong capacity, throughput or repository path."""
+    deployment = lustre.get("DeploymentType", "SCRATCH_1")
+    if capacity_gib != 1200 and (capacity_gib <= 0 or capacity_gib % 2400):
+        raise _BadRequest(f"StorageCapacity {capacity_gib} GiB is invalid: it must be 1200 or a multiple of 2400")
+    throughput = lustre.get("PerUnitStorageThroughput")
+    if deployment in _SCRATCH and throughput is not None:
+        raise _BadRequest(f"PerUnitStorageThroughput is not allowed for deployment type {deployment}")
+    allowed = _THROUGHPUT.get(deployment, ())
+    if allowed and (throughput is None or int(throughput) not in allowed):
+        raise _BadRequest(f"PerUnitStorageThroughput {throughput} is invalid for {deployment}: one of {list(allowed)}")
+    if deployment == "PERSISTENT_2" and {"ImportPath", "ExportPath"} & set(lustre):
+        raise _BadRequest("PERSISTENT_2 does not take ImportPath or ExportPath: use a data repository association")
+
+
+def _init(self: FileSystem, *arguments: Any, **keywords: Any) -> None:
+    backend = keywords["backend"]
+    lustre = keywords.get("lustre_configuration")
+    if keywords["file_system_type"] == "LUSTRE":
+        check_lustre(int(keywords["storage_capacity"]), lustre or {})
+    wanted_tags, keywords["tags"] = keywords.get("tags"), None
+    _original_init(self, *arguments, **keywords)
+    self.file_system_id = f"fs-{uuid.uuid4().hex[:17]}"
+    self.dns_name = f"{self.file_system_id}.fsx.{backend.region_name}.amazonaws.com"
+    prefix = f"arn:{PARTITION}:fsx:{backend.region_name}:{backend.account_id}"
+    self.resource_arn = f"{prefix}:file-system/{self.file_system_id}"
+    self.creation_time = time.time()
+    if wanted_tags:
+        backend.tagger.tag_resource(self.resource_arn, wanted_tags)
+
+
+def _to_dict(self: FileSystem) -> dict[str, Any]:
+    from moto.ec2.models import ec2_backends
+
+    shape = _original_to_dict(self)
+    subnets = ec2_backends[ACCOUNT][self.backend.region_name].describe_subnets(subnet_ids=list(self.subnet_ids))
+    shape.update(
+        {"CreationTime": self.creation_time, "OwnerId": ACCOUNT, "Lifecycle": "AVAILABLE", "VpcId": subnets[0].vpc_id}
+    )
+    shape["NetworkInterfaceIds"] = [f"eni-{self.file_system_id[3:]}"]
+    shape["FileSystemTypeVersion"] = "2.15"
+    if self.file_system_type == "LUSTRE":
+        lustre = dict(shape.get("LustreConfiguration") or {})
+        mount = "fsx" if lustre.get("DeploymentType", "SCRATCH_1") == "SCRATCH_1" else _MOUNT_NAME
+        shape["LustreConfiguration"] = {"DeploymentType": "SCRATCH_1", "MountName": mount, **lustre}
+    return shape
+
+
+def _describe(self: FSxResponse) -> str:
+    wanted = json.loads(self.body).get("FileSystemIds") or []
+    systems = self.fsx_backend.file_systems
+    for file_system_id in wanted:
+        if file_system_id not in systems:
+            raise FileSystemNotFound(file_system_id)
+    found = [system.to_dict() for key, system in systems.items() if not wanted or key in wanted]
+    return json.dumps({"FileSystems": found})
+
+
+def _associations(backend: FSxBackend) -> dict[str, dict[str, Any]]:
+    """The associations of a region, kept on moto's backend so that they vanish with it on a reset."""
+    return backend.__dict__.setdefault("associations", {})  # type: ignore[no-any-return]
+
+
+def _overlap(one: str, other: str) -> bool:
+    first, second = (f"{path.rstrip('/')}/" for path in (one, other))
+    return first.startswith(second) or second.startswith(first)
+
+
+def check_association(backend: FSxBackend, wanted: Mapping[str, Any]) -> None:
+    """Raise what AWS answers to an association that cannot be."""
+    system = backend.file_systems.get(wanted["FileSystemId"])
+    if system is None:
+        raise FileSystemNotFound(wanted["FileSystemId"])
+    deployment = (system.lustre_configuration or {}).get("DeploymentType", "SCRATCH_1")
+    if system.file_system_type != "LUSTRE" or deployment == "SCRATCH_1":
+        raise _BadRequest(f"Data repository associations are not supported on {system.file_system_type} {deployment}")
+    path, repository = wanted["FileSystemPath"], wanted["DataRepositoryPath"]
+    if not path.startswith("/"):
+        raise _BadRequest(f"FileSystemPath {path} must start with /")
+    found = re.fullmatch(r"s3://([a-z0-9.-]{3,63})(/.*)?", repository)
+    if not found:
+        raise _BadRequest(f"DataRepositoryPath {repository} must be s3://bucket/prefix")
+    siblings = [item for item in _associations(backend).values() if item["FileSystemId"] == wanted["FileSystemId"]]
+    if len(siblings) >= MAX_ASSOCIATIONS:
+        raise _BadRequest(f"At most {MAX_ASSOCIATIONS} data repository associations per file system")
+    for item in siblings:
+        for key in ("FileSystemPath", "DataRepositoryPath"):
+            if _overlap(item[key], wanted[key]):
+                raise _BadRequest(f"{key} {wanted[key]} overlaps {item[key]} of {item['AssociationId']}")
+    if found.group(1) not in s3_backends[ACCOUNT][PARTITION].buckets:
+        raise _BadRequest(f"Unable to validate access to the S3 bucket {found.group(1)}: it does not exist")
+
+
+def _create_association(self: FSxResponse) -> str:
+    wanted = json.loads(self.body)
+    backend = self.fsx_backend
+    check_association(backend, wanted)
+    association_id = f"dra-{uuid.uuid4().hex[:17]}"
+    made = {
+        "AssociationId": association_id,
+        "ResourceARN": f"arn:{PARTITION}:fsx:{self.region}:{ACCOUNT}:association/{wanted['FileSystemId']}/{association_id}",
+        "FileSystemId": wanted["FileSystemId"],
+        "Lifecycle": "AVAILABLE",
+        "FileSystemPath": wanted["FileSystemPath"],
+        "DataRepositoryPath": wanted["DataRepositoryPath"],
+        "BatchImportMetaDataOnCreate": bool(wanted.get("BatchImportMetaDataOnCreate", False)),
+        "ImportedFileChunkSize": wanted.get("ImportedFileChunkSize", 1024),
+        "S3": wanted.get("S3", {}),
+        "Tags": wanted.get("Tags", []),
+        "CreationTime": time.time(),
+    }
+    _associations(backend)[association_id] = made
+    return json.dumps({"Association": made})
+
+
+def _describe_associations(self: FSxResponse) -> str:
+    body = json.loads(self.body)
+    filters = {item["Name"]: item["Values"] for item in body.get("Filters", [])}
+    known = _associations(self.fsx_backend)
+    for association_id in body.get("AssociationIds", []):
+        if association_id not in known:
+            raise _AssociationNotFound(association_id)
+    wanted = body.get("AssociationIds") or list(known)
+    systems = filters.get("file-system-id")
+    found = [known[key] for key in wanted if systems is None or known[key]["FileSystemId"] in systems]
+    return json.dumps({"Associations": found})
+
+
+def _delete_association(self: FSxResponse) -> str:
+    association_id = json.loads(self.body)["AssociationId"]
+    if _associations(self.fsx_backend).pop(association_id, None) is None:
+        raise _AssociationNotFound(association_id)
+    return json.dumps({"AssociationId": association_id, "Lifecycle": "DELETING", "DeleteDataInFileSystem": False})
+
+
+def install_fsx() -> None:
+    """Put the rules, ids, life cycle and associations into moto's FSx."""
+    FileSystem.__init__ = _init
+    FileSystem.to_dict = _to_dict
+    FSxResponse.describe_file_systems = _describe
+    FSxResponse.create_data_repository_association = _create_association
+    FSxResponse.describe_data_repository_associations = _describe_associations
+    FSxResponse.delete_data_repository_association = _delete_association
+
+
+_FILE_SYSTEM_KEYS = ("FileSystemType", "StorageType", "SubnetIds", "SecurityGroupIds", "KmsKeyId", "FileSystemTypeVersion")
+_BOOLEANS = ("CopyTagsToBackups", "EfaEnabled")
+_INTEGERS = ("PerUnitStorageThroughput", "ImportedFileChunkSize", "AutomaticBackupRetentionDays", "ThroughputCapacity")
+
+
+def _typed(lustre: Mapping[str, Any]) -> dict[str, Any]:
+    """CloudFormation takes "250" and "true" for numbers and booleans; the API does not."""
+    typed = dict(lustre)
+    typed.update({key: int(typed[key]) for key in _INTEGERS if key in typed})
+    typed.update({key: str(typed[key]).lower() == "true" for key in _BOOLEANS if key in typed})
+    return typed
+
+
+def _file_system(fsx: Any, request: ResourceRequest) -> ResourceResult:
+    properties = request.properties
+    arguments = {key: properties[key] for key in _FILE_SYSTEM_KEYS if key in properties}
+    own = [{"Key": item["Key"], "Value": str(item["Value"])} for item in properties.get("Tags", [])]
+    made = fsx.create_file_system(
+        StorageCapacity=int(properties["StorageCapacity"]),
+        LustreConfiguration=_typed(properties.get("LustreConfiguration", {})),
+        **arguments,
+        **({"Tags": own} if own else {}),
+    )["FileSystem"]
+    attributes = {
+        "DNSName": made["DNSName"],
+        "LustreMountName": made["LustreConfiguration"]["MountName"],
+        "ResourceARN": made["ResourceARN"],
+        "FileSystemId": made["FileSystemId"],
+    }
+    return ResourceResult(made["FileSystemId"], attributes)
+
+
+_ASSOCIATION_KEYS = ("FileSystemId", "FileSystemPath", "DataRepositoryPath", "S3")
+
+
+def _association(fsx: Any, request: ResourceRequest) -> ResourceResult:
+    properties = request.properties
+    arguments: dict[str, Any] = {key: properties[key] for key in _ASSOCIATION_KEYS if key in properties}
+    if "BatchImportMetaDataOnCreate" in properties:
+        arguments["BatchImportMetaDataOnCreate"] = str(properties["BatchImportMetaDataOnCreate"]).lower() == "true"
+    if "ImportedFileChunkSize" in properties:
+        arguments["ImportedFileChunkSize"] = int(properties["ImportedFileChunkSize"])
+    made = fsx.create_data_repository_association(**arguments)["Association"]
+    return ResourceResult(made["AssociationId"], {key: made[key] for key in ("AssociationId", "ResourceARN")})
+
+
+def _bucket_policy(s3: Any, request: ResourceRequest) -> ResourceResult:
+    properties = request.properties
+    s3.put_bucket_policy(Bucket=properties["Bucket"], Policy=json.dumps(properties["PolicyDocument"]))
+    return ResourceResult(properties["Bucket"], {})
+
+
+def storage_types(clients: Clients) -> dict[str, ResourceType]:
+    """The types of this module by name."""
+    return {
+        "AWS::FSx::FileSystem": ApiType(
+            clients, "fsx", _file_system, lambda c, r, i: c.delete_file_system(FileSystemId=i)
+        ),
+        "AWS::FSx::DataRepositoryAssociation": ApiType(
+            clients, "fsx", _association, lambda c, r, i: c.delete_data_repository_association(AssociationId=i)
+        ),
+        "AWS::S3::BucketPolicy": ApiType(
+            clients, "s3", _bucket_policy, lambda c, r, i: c.delete_bucket_policy(Bucket=i), change=_bucket_policy
+        ),
+    }

@@ -1,0 +1,233 @@
+"""One rehearsal from beginning to end: embedded AWS, ``cdk deploy``, local hosts, acceptance, verdict, and nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from rehearsal import cdk
+from rehearsal.cloud.model import STACK_TYPE, CloudEvent
+from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.hosts import HostsError, cgroups
+from rehearsal.hosts.faults import Fault, parse_fault
+from rehearsal.memory import MemoryWatch
+from rehearsal.outcome import Outcome, fetch_results, print_result, print_times, read_report
+from rehearsal.progress import Progress
+from rehearsal.provider import AWS_PORT, MIRROR_BUCKET, ClusterProvider
+from rehearsal.specification import TOOLS, Specification
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_USAGE, SlipwayError
+from slipway.settings import Settings, load_settings
+
+POLL_INTERVAL_S = 1.0  # of the acceptance resource; on AWS the stack says 30 s
+ALL_STACKS = ("network", "storage", "observability", "cluster", "acceptance")
+FAILED = re.compile(r"FAILED|ROLLBACK")
+
+
+class Interrupted(Exception):
+    """The user asked to stop, or the process that started us is gone."""
+
+
+def main(specification: str) -> int:
+    """Run the rehearsal that the JSON text asks for; returns the exit code. No error leaves a traceback on the screen."""
+    spec = Specification.from_json(specification)
+    console = Console(highlight=False, stderr=spec.as_json)
+    try:
+        settings = load_settings(spec.settings)
+        faults = tuple(parse_fault(text) for text in spec.breaks)
+        with _interruptible():
+            return Engine(spec, settings, faults, console).run()
+    except SlipwayError as error:
+        console.print(str(error), markup=False, soft_wrap=True)
+        return error.exit_code
+    except HostsError as error:
+        console.print(str(error), markup=False, soft_wrap=True)
+        return EXIT_USAGE
+    except Interrupted:
+        console.print("[RESULT] FAILURE: interrupted", markup=False)
+        return 130
+    except OSError as error:
+        room = " Hint: make room, or set TMPDIR" if error.errno == errno.ENOSPC else ""
+        console.print(f"{error.filename or spec.work}: {error.strerror}.{room}", markup=False, soft_wrap=True)
+        return EXIT_ENVIRONMENT
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C, SIGTERM, and the end of the process that started us (its end of our standard input) become Interrupted."""
+
+    def stop(_number: int, _frame: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # the end is under way: a second one must not cut it short
+        raise Interrupted
+
+    def watch_lifeline() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    threading.Thread(target=watch_lifeline, daemon=True, name="lifeline").start()
+    yield
+
+
+class Engine:
+    """One rehearsal of one settings file."""
+
+    def __init__(self, spec: Specification, settings: Settings, faults: tuple[Fault, ...], console: Console) -> None:
+        self.spec = spec
+        self.settings = settings
+        self.console = console
+        self.progress = Progress(console)
+        self.memory = MemoryWatch()
+        folder = spec.output / f"{settings.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid() if spec.cloud_only else os.urandom(2).hex()}"
+        folder.mkdir(parents=True)
+        self.outcome = Outcome(folder)
+        self.aws = EmbeddedAws(
+            settings.region,
+            folder / "aws",
+            host="127.0.0.1" if spec.cloud_only else "0.0.0.0",  # noqa: S104 (the namespace has no other network)
+            port=spec.port if spec.cloud_only else AWS_PORT,
+            listener=self._on_event,
+            interval_s=POLL_INTERVAL_S,
+        )
+        self.provider = ClusterProvider(
+            self.aws, self.progress, spec.work, cloud_only=spec.cloud_only, max_hosts=spec.max_hosts, faults=faults
+        )
+
+    def run(self) -> int:
+        """The road. Whatever happens, hosts and servers are ended and the result is printed last."""
+        try:
+            with self.progress.shown():
+                self._go()
+        except Interrupted:
+            self.outcome.interrupted = True
+        finally:
+            self._end()
+        self._tell()
+        return self.outcome.exit_code
+
+    def _go(self) -> None:
+        with self.progress.phase("embedded AWS starts"):
+            self._prepare_machine()
+            self._start_aws()
+        cdk_out = self.spec.work / "cdk.out"
+        try:
+            with self.progress.phase("cdk deploy"):
+                cdk.deploy(self.spec.settings, self._stacks(), cdk_out, self.outcome.folder / "cdk.log", self.aws.env(), self._on_cdk_line)
+        except cdk.DeployFailed as error:
+            if not self.outcome.faults:
+                self.outcome.faults.append(f"{error}; its last line: {error.tail[-1] if error.tail else '(none)'}")
+        else:
+            with self.progress.phase("every resource looked after"):
+                self.outcome.faults += self.aws.verify(cdk_out)
+        self._collect()
+
+    def _prepare_machine(self) -> None:
+        """In namespaces of our own nothing of the machine's network, /run or leftovers of dead rehearsals is met."""
+        if self.spec.cloud_only:
+            return
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "slipway-run", "/run"], check=True)
+        Path("/run/netns").mkdir()
+        Path("/run/lock").mkdir()
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        cgroups.sweep()
+        self.memory.start()
+
+    def _start_aws(self) -> None:
+        self.aws.register_custom_resource("Custom::PclusterCluster", self.provider.handle)
+        self.aws.set_ssm_runner(self.provider.run_command)
+        self.aws.start()
+        self.aws.seed(self.settings)
+        if not self.spec.cloud_only:
+            s3 = self.aws.client("s3")
+            s3.create_bucket(Bucket=MIRROR_BUCKET)
+            for file in sorted((TOOLS / "mirror").iterdir()):
+                s3.upload_file(str(file), MIRROR_BUCKET, file.name)
+
+    def _stacks(self) -> list[str]:
+        """All stacks; without hosts nothing can be measured, so acceptance is left out."""
+        parts = [part for part in ALL_STACKS if part != "acceptance" or not (self.spec.cloud_only or self.settings.acceptance.scenario == "none")]
+        for part in parts:
+            self.progress.update("stack", f"{self.settings.name}-{part}", "waiting", quiet=True)
+        return [f"{self.settings.name}-{part}" for part in parts]
+
+    def _on_event(self, event: CloudEvent) -> None:
+        if event.resource_type == STACK_TYPE and event.logical_id == event.stack:
+            state = "failed" if FAILED.search(event.status) else "ok" if event.status.endswith("COMPLETE") else "running"
+            self.progress.update("stack", event.stack, state, event.status)
+            return
+        if event.status.endswith("_FAILED"):
+            self._on_failed_resource(event)
+        self.progress.update("stack", event.stack, "running", f"{event.logical_id} {event.status}", quiet=True)
+
+    def _on_failed_resource(self, event: CloudEvent) -> None:
+        if "cancelled" in event.reason.lower():
+            return
+        self.outcome.faults.append(f"{event.stack}/{event.logical_id}: {_verdict_in(event.reason)}")
+
+    def _on_cdk_line(self, line: str) -> None:
+        if "Synthesis time" in line:
+            self.progress.say(line.replace("✨", "").strip())
+
+    def _collect(self) -> None:
+        """The report and the hosts' logs, also of a failed deployment."""
+        bucket = self.aws.results_bucket(self.settings)
+        if bucket:
+            self.outcome.report_folder = fetch_results(self.aws, bucket, self.outcome.folder / "acceptance")
+            self.outcome.report = read_report(self.outcome.report_folder)
+        if self.provider.fleet is not None:
+            self._collect_logs()
+
+    def _collect_logs(self) -> None:
+        for host in (self.provider.fleet.hosts.values() if self.provider.fleet else ()):
+            with contextlib.suppress(HostsError, OSError):
+                logs = host.exec(["tar", "-C", "/var/log", "-cz", "slipway"], timeout_s=20)
+                if logs.ok:
+                    continue
+        self.outcome.faults = list(dict.fromkeys(self.outcome.faults))
+
+    def _end(self) -> None:
+        with self.progress.phase("everything is ended"):
+            self.memory.stop()
+            self.provider.stop()
+            self.aws.stop()
+
+    def _tell(self) -> None:
+        if self.provider.acceptance_output:
+            self.console.print(self.provider.acceptance_output.rstrip(), markup=False, soft_wrap=True)
+        print_times(self.console, self.progress.phases, self.progress.elapsed_s, self.memory.peak_mb or None)
+        if self.spec.cloud_only and not self.outcome.faults:
+            self.console.print("Without local hosts nothing was measured: everything up to Slurm is rehearsed.")
+        print_result(self.console, self.outcome)
+        if self.spec.as_json:
+            print(json.dumps(self._as_json()))
+
+    def _as_json(self) -> dict[str, object]:
+        return {
+            "settings": str(self.spec.settings),
+            "accepted": not self.outcome.faults and not self.outcome.interrupted,
+            "faults": self.outcome.faults,
+            "report": self.outcome.report,
+            "folder": str(self.outcome.folder),
+            "seconds": {phase.name: round(phase.seconds, 1) for phase in self.progress.phases},
+            "peak_memory_mb": self.memory.peak_mb,
+        }
+
+
+def _verdict_in(reason: str) -> str:
+    """The acceptance's own words without their prefix; every other reason as it is."""
+    match = re.search(r"\[RESULT\] FAILURE: (.*)", reason, re.DOTALL)
+    return (match[1] if match else reason).strip()

@@ -1,0 +1,13 @@
+"""The local hosts of the rehearsal: real systemd and Slurm, one network namespace a host, on one machine."""
+
+from __future__ import annotations
+
+from rehearsal.hosts.errors import BootFailed, FaultSpecError, HostsError, MachineUnfit, NodeFailed, SlurmNotReady
+from rehearsal.hosts.fleet import Fleet
+from rehearsal.hosts.host import Host
+from rehearsal.hosts.spec import Completed, FleetFacts, HostSpec
+
+__all__ = [
+    "BootFailed", "Completed", "FaultSpecError", "Fleet", "FleetFacts", "Host", "HostSpec", "HostsError", "MachineUnfit",
+    "NodeFailed", "SlurmNotReady",
+]  # fmt: skip

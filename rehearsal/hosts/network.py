@@ -1,0 +1,83 @@
+"""The hosts' network: a bridge in the engine's network namespace, one namespace and one cable a host, no way out."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from rehearsal.hosts.commands import run
+
+BRIDGE = "br-hosts"
+NAMESPACES = Path("/run/netns")
+# The bucket lets this much through at once: above one 64 KiB segment of the kernel, small against the sizes measured.
+_BURST_BYTES = 128 * 1024
+_QUEUE_MS = 100
+
+
+class Network:
+    """The bridge and the cables. Addresses are IPv4; rates are Mbit/s in each direction."""
+
+    def __init__(self, cidr: str, gateway_ip: str) -> None:
+        self._net = IPv4Network(cidr)
+        self.gateway_ip = str(IPv4Address(gateway_ip))
+        if IPv4Address(gateway_ip) not in self._net:
+            raise ValueError(f"gateway {gateway_ip} is not in the network {cidr}")
+        self._ports: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Make the bridge and give the engine its address on it."""
+        NAMESPACES.mkdir(parents=True, exist_ok=True)
+        _batch([
+            "link set lo up",
+            f"link add {BRIDGE} type bridge",
+            f"addr add {self.gateway_ip}/{self._net.prefixlen} dev {BRIDGE}",
+            f"link set {BRIDGE} up",
+        ])
+
+    def plug(self, name: str, ip: str) -> None:
+        """Make the host's network namespace and its cable; a host has no default route."""
+        if IPv4Address(ip) not in self._net:
+            raise ValueError(f"{name}: address {ip} is not in the network {self._net}")
+        port = f"port{len(self._ports)}"
+        self._ports[name] = port
+        _batch([
+            f"netns add {name}",
+            f"link add {port} type veth peer name eth0 netns {name}",
+            f"link set {port} master {BRIDGE} up",
+        ])
+        _batch(
+            [
+                "link set lo up",
+                f"addr add {ip}/{self._net.prefixlen} brd + dev eth0",
+                "link set eth0 up",
+            ],
+            namespace=name,
+        )
+
+    def shape(self, name: str, rate_mbit: float | None) -> None:
+        """Bound the host's link to rate_mbit in each direction; None takes the bound away."""
+        for where, device in ((["-n", name], "eth0"), ([], self._ports[name])):
+            if rate_mbit is None:
+                run(["tc", *where, "qdisc", "replace", "dev", device, "root", "noqueue"])
+                continue
+            rate = f"{round(rate_mbit * 1_000_000)}bit"
+            bucket = ["rate", rate, "burst", str(_BURST_BYTES), "latency", f"{_QUEUE_MS}ms"]
+            run(["tc", *where, "qdisc", "replace", "dev", device, "root", "tbf", *bucket])
+
+    def unplug_all(self) -> None:
+        """Remove the cables and the namespaces (their hosts must have ended)."""
+        names = list(self._ports)
+        self._ports.clear()
+        for name in names:
+            run(["ip", "netns", "del", name])
+
+    def stop(self) -> None:
+        """Remove all, the bridge too."""
+        self.unplug_all()
+        if Path("/sys/class/net", BRIDGE).exists() or BRIDGE in run(["ip", "-o", "link"]):
+            run(["ip", "link", "del", BRIDGE])
+
+
+def _batch(lines: list[str], namespace: str | None = None) -> None:
+    where = ["-n", namespace] if namespace else []
+    run(["ip", *where, "-batch", "-"], stdin="\n".join(lines) + "\n")

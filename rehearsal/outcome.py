@@ -1,0 +1,82 @@
+"""What came of a rehearsal: the acceptance report fetched from the results bucket, and the last lines the user reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.progress import Phase
+
+PREFIX = "acceptance/"
+
+
+@dataclasses.dataclass
+class Outcome:
+    """One rehearsal's end. ``faults`` is empty when everything went well; each is one line: what, where."""
+
+    folder: Path
+    faults: list[str] = dataclasses.field(default_factory=list)
+    report: dict[str, Any] | None = None
+    report_folder: Path | None = None
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 good, 1 the deployment or the cluster failed, 130 interrupted."""
+        return 130 if self.interrupted else 1 if self.faults else 0
+
+
+def fetch_results(aws: EmbeddedAws, bucket: str, folder: Path) -> Path | None:
+    """Copy every acceptance run from the results bucket to ``folder``; returns the newest run's folder."""
+    s3 = aws.client("s3")
+    newest: Path | None = None
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=PREFIX):
+        for item in page.get("Contents", []):
+            relative = Path(item["Key"]).relative_to(PREFIX)
+            if relative.is_absolute() or ".." in relative.parts:
+                continue
+            target = folder / relative
+            target.parent.mkdir(parents=True, exist_ok=True)
+            s3.download_file(bucket, item["Key"], str(target))
+            if target.name == "report.json":
+                newest = max(filter(None, (newest, target.parent)), key=lambda path: path.name)
+    return newest
+
+
+def read_report(folder: Path | None) -> dict[str, Any] | None:
+    """The run's report.json, or None."""
+    if folder is None:
+        return None
+    data: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return data
+
+
+def print_times(console: Console, phases: list[Phase], total_s: float, memory_mb: int | None) -> None:
+    """Where the time went."""
+    table = Table(title="Where the time went", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("part")
+    table.add_column("seconds", justify="right")
+    for phase in phases:
+        table.add_row("  " * phase.depth + phase.name, f"{phase.seconds:.1f}")
+    table.add_row("all", f"{total_s:.1f}", style="bold")
+    console.print(table)
+    if memory_mb:
+        console.print(f"Peak memory of everything together: {memory_mb} MB")
+
+
+def print_result(console: Console, outcome: Outcome) -> None:
+    """The faults, one line each, and the line that others look for."""
+    for fault in outcome.faults:
+        console.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
+    if outcome.report_folder:
+        console.print(f"Report: {outcome.report_folder / 'report.html'}", soft_wrap=True, highlight=False)
+    console.print(f"Logs:   {outcome.folder}", soft_wrap=True, highlight=False)
+    first = outcome.faults[0].splitlines()[0] if outcome.faults else ""
+    last = "[RESULT] FAILURE: interrupted" if outcome.interrupted else f"[RESULT] FAILURE: {first}" if first else "[RESULT] SUCCESS"
+    console.print(last, markup=False, highlight=False, soft_wrap=True)

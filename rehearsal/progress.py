@@ -1,0 +1,129 @@
+"""What the user sees while a rehearsal runs: one live view on a terminal, plain lines elsewhere.
+
+Thread-safe: stacks, hosts and jobs report from threads of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {"ok": "green", "failed": "bold red", "running": "cyan", "waiting": "dim"}
+REFRESHES_PER_S = 4
+STATE_WIDTH = 8
+
+
+@dataclasses.dataclass
+class Row:
+    """One line of the view: a stack, a host or a job."""
+
+    kind: str
+    name: str
+    state: str = "waiting"
+    text: str = ""
+    started: float | None = None
+    ended: float | None = None
+
+    def seconds(self, now: float) -> float | None:
+        """Seconds it took, or takes up to now; None when it has not begun."""
+        return None if self.started is None else (self.ended or now) - self.started
+
+
+@dataclasses.dataclass
+class Phase:
+    """A part of the road and the seconds it took."""
+
+    name: str
+    depth: int
+    seconds: float = 0.0
+
+
+class Progress:
+    """The rehearsal's progress. ``phase`` times a part of the road; ``update`` changes the row of one thing."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.phases: list[Phase] = []
+        self._begin = time.monotonic()
+        self._rows: dict[tuple[str, str], Row] = {}
+        self._phase = ""
+        self._lock = threading.RLock()
+        self._live: Live | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the rehearsal began."""
+        return time.monotonic() - self._begin
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """While inside, a terminal shows the live view."""
+        if not self.console.is_terminal:
+            yield
+            return
+        with Live(self, console=self.console, refresh_per_second=REFRESHES_PER_S, transient=True) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._live = None
+
+    @contextmanager
+    def phase(self, name: str, depth: int = 0) -> Iterator[None]:
+        """Time one part of the road (``depth`` 1: a part of the part around it); the times are told at the end."""
+        self.say(name)
+        phase = Phase(name, depth)
+        with self._lock:
+            self._phase = name
+            self.phases.append(phase)
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            phase.seconds = time.monotonic() - begin
+
+    def say(self, text: str, style: str = "") -> None:
+        """One line that stays."""
+        with self._lock:
+            self.console.print(Text.assemble((f"{self.elapsed_s:6.1f} s  ", "dim"), (text, style)), soft_wrap=True)
+
+    def update(self, kind: str, name: str, state: str, text: str = "", *, quiet: bool = False) -> None:
+        """Change the row of one thing; ``state`` is waiting, running, ok or failed.
+
+        Without a terminal each change is a line, except what is ``quiet`` and leaves the state as it was.
+        """
+        with self._lock:
+            row = self._rows.setdefault((kind, name), Row(kind, name))
+            now = time.monotonic()
+            if state == "running" and row.state != "running":
+                row.started, row.ended = now, None
+            if state in {"ok", "failed"} and row.ended is None:
+                row.started, row.ended = row.started or now, now
+            changed, row.state, row.text = state != row.state, state, text
+            if (state == "failed" and changed) or (self._live is None and (changed or (text and not quiet))):
+                took = f" ({row.seconds(now):.1f} s)" if state in {"ok", "failed"} and row.started != row.ended else ""
+                self.say(f"{kind:<5} {name}: {text or state}{took}", STYLES[state] if state == "failed" else "")
+
+    def __rich__(self) -> RenderableType:
+        """The live view, drawn again and again by rich."""
+        with self._lock:
+            table = Table(box=None, padding=(0, 1), show_header=False)
+            now = time.monotonic()
+            for row in self._rows.values():
+                seconds = row.seconds(now)
+                table.add_row(
+                    row.kind,
+                    row.name,
+                    Text(f"{row.state:<{STATE_WIDTH}}", STYLES[row.state]),
+                    "" if seconds is None else f"{seconds:5.1f} s",
+                    Text(row.text, overflow="ellipsis", no_wrap=True),
+                )
+            return Group(Text(f"{self.elapsed_s:6.1f} s  {self._phase}", "bold"), table)

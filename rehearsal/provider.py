@@ -1,0 +1,260 @@
+"""What serves ``Custom::PclusterCluster`` in the rehearsal: ParallelCluster's validators, then local hosts.
+
+Stands in for ParallelCluster's provider function and for what it then builds. Like the real one it gets the
+configuration as CloudFormation sends it, refuses what ParallelCluster's own validators refuse, boots a head node and
+the static compute nodes, runs each custom action on them, and answers with the attributes of describe-cluster. Unlike
+the real one it tells in the failure which node, script and step it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rehearsal.cloud.errors import ResourceFailed
+from rehearsal.cloud.model import ResourceRequest, ResourceResult
+from rehearsal.cloud.pcluster import ValidationMessage, validate
+from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.hosts import Fleet, Host, HostsError, HostSpec
+from rehearsal.hosts.actions import run_custom_actions
+from rehearsal.hosts.faults import Fault
+from rehearsal.progress import Progress
+from rehearsal.specification import REPOSITORY, TOOLS
+from slipway.instances import INSTANCE_TYPES
+
+PCLUSTER = REPOSITORY / ".venv-pcluster/bin/pcluster"
+MIRROR_BUCKET = "slipway-rehearsal-mirror"
+STEP_TIMEOUT_S = 30  # a hanging step costs a rehearsal this long; on AWS node.env says 300
+SITE_ENV = f"SOFTWARE_MIRROR=s3://{MIRROR_BUCKET}\nSTEP_TIMEOUT_S={STEP_TIMEOUT_S}\n"
+ACTION_TIMEOUT_S = 240
+IDLE_TIMEOUT_S = 60
+PARALLEL_ACTIONS = 4
+AWS_PORT = 5000
+
+ACCEPTED_WARNINGS = {
+    "DetailedMonitoringValidator": "one-minute metrics of the instances are wanted; they cost what the message says",
+    "EfaOsArchitectureValidator": "named by the message when an OS has no tested EFA; the example files use tested ones",
+}
+"""Warnings of ParallelCluster's validators that we accept, each with the reason. Every other warning is a failure."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """One node to boot: what ParallelCluster would start an instance for."""
+
+    name: str
+    role: str
+    instance_type: str
+    subnet_id: str
+    actions: Mapping[str, Any]
+    queue: str = ""
+    compute_resource: str = ""
+
+
+class ClusterProvider:
+    """Serves one cluster. ``max_hosts`` bounds the compute hosts a queue; None of the hosts is booted with ``cloud_only``."""
+
+    def __init__(
+        self, aws: EmbeddedAws, progress: Progress, work: Path, *, cloud_only: bool, max_hosts: int, faults: tuple[Fault, ...] = ()
+    ) -> None:
+        self._aws = aws
+        self._progress = progress
+        self._work = work
+        self._cloud_only = cloud_only
+        self._max_hosts = max_hosts
+        self._faults = faults
+        self._instances: dict[str, str] = {}
+        self.acceptance_output = ""
+        self._lock = threading.Lock()
+        self.fleet: Fleet | None = None
+        self.warnings: list[ValidationMessage] = []
+
+    def handle(self, request: ResourceRequest) -> ResourceResult:
+        """Create boots the cluster, Delete ends it; an update of a cluster is beyond the rehearsal and says so."""
+        name = str(request.properties["ClusterName"])
+        if request.request_type == "Delete":
+            self.stop()
+            return ResourceResult(name)
+        if request.request_type == "Update":
+            raise ResourceFailed("the rehearsal deploys a cluster once; run it anew to see a change")
+        configuration: dict[str, Any] = dict(request.properties["ClusterConfiguration"])
+        with self._progress.phase("ParallelCluster's validators", depth=1):
+            messages = self._validate(name, configuration)
+        nodes = planned_nodes(configuration, self._max_hosts)
+        addresses = self._start_instances(name, nodes)
+        if not self._cloud_only:
+            try:
+                self._boot(name, configuration, nodes, addresses)
+            except HostsError as error:
+                raise ResourceFailed(str(error)) from error
+        return ResourceResult(name, self._attributes(name, nodes[0], addresses, messages))
+
+    def run_command(self, instance_id: str, commands: list[str], timeout_s: float) -> tuple[int, str, str]:
+        """Systems Manager's AWS-RunShellScript on the head node: exit code, standard output, standard error."""
+        host = self._host_of(instance_id)
+        lines: list[str] = []
+
+        def on_line(line: str) -> None:
+            lines.append(line)
+            self._progress.update("job", "acceptance", "running", line.strip())
+
+        self._progress.update("job", "acceptance", "running", "started on the head node")
+        with self._progress.phase("acceptance through Slurm", depth=1):
+            done = host.stream(["/bin/sh", "-c", "\n".join(commands)], on_line, timeout_s=timeout_s)
+        self.acceptance_output = done.stdout
+        self._progress.update("job", "acceptance", "ok" if done.ok else "failed", lines[-1].strip() if lines else "no output")
+        return done.rc, done.stdout, done.stderr
+
+    def stop(self) -> None:
+        """End the hosts; safe to call twice."""
+        with self._lock:
+            fleet, self.fleet = self.fleet, None
+        if fleet is not None:
+            fleet.stop()
+
+    def _host_of(self, instance_id: str) -> Host:
+        name = self._instances.get(instance_id, "")
+        if self.fleet is None or name not in self.fleet.hosts:
+            raise HostsError(f"{instance_id}: no local host stands behind this instance")
+        return self.fleet.hosts[name]
+
+    def _validate(self, name: str, configuration: dict[str, Any]) -> list[ValidationMessage]:
+        self._progress.update("check", "pcluster", "running", "create-cluster --dryrun")
+        messages = validate(
+            configuration, name=name, region=self._aws.region, endpoint=self._aws.pcluster_endpoint, pcluster_bin=PCLUSTER, run_dir=self._work / "pcluster"
+        )
+        refused = [message for message in messages if message.level == "ERROR" or (message.level == "WARNING" and message.type not in ACCEPTED_WARNINGS)]
+        self.warnings = [message for message in messages if message.level == "WARNING" and message.type in ACCEPTED_WARNINGS]
+        if refused:
+            self._progress.update("check", "pcluster", "failed", refused[0].message)
+            raise ResourceFailed("ParallelCluster's validators refuse the configuration: " + "; ".join(f"{one.type}: {one.message}" for one in refused))
+        self._progress.update("check", "pcluster", "ok", f"validators passed, {len(self.warnings)} accepted warnings")
+        return messages
+
+    def _start_instances(self, cluster: str, nodes: list[Node]) -> dict[str, str]:
+        """An emulated EC2 instance for each node; returns each node's private address."""
+        ec2 = self._aws.client("ec2")
+        image = ec2.describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": ["aws-parallelcluster-*"]}])["Images"][0]
+        addresses: dict[str, str] = {}
+        for node in nodes:
+            tags = [{"Key": "Name", "Value": node.name}, {"Key": "parallelcluster:cluster-name", "Value": cluster}]
+            started = ec2.run_instances(
+                ImageId=image["ImageId"], InstanceType=node.instance_type, SubnetId=node.subnet_id, MinCount=1, MaxCount=1,
+                TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+            )["Instances"][0]  # fmt: skip
+            self._instances[started["InstanceId"]] = node.name
+            addresses[node.name] = started["PrivateIpAddress"]
+            self._aws.register_instance(started["InstanceId"])
+        return addresses
+
+    def _boot(self, name: str, configuration: dict[str, Any], nodes: list[Node], addresses: dict[str, str]) -> None:
+        cidr = self._network_of(nodes[0].subnet_id)
+        gateway = str(ipaddress.IPv4Network(cidr).network_address + 2)  # where a VPC has its own services
+        fleet = self.fleet = Fleet(
+            self._work, cidr, gateway, tools_dir=TOOLS, cluster=name, region=self._aws.region, aws_port=AWS_PORT
+        )
+        with self._progress.phase("local hosts boot, Slurm starts", depth=1):
+            self._start_hosts(fleet, nodes, addresses)
+        for fault in self._faults:
+            fault.inject(fleet)
+            self._progress.say(f"fault on purpose: {fault}", "yellow")
+        with self._progress.phase("bootstrap of the nodes", depth=1):
+            self._configure(fleet, nodes)
+            fleet.wait_idle(IDLE_TIMEOUT_S)
+        self._progress.say(f"Slurm: {len(fleet.computes)} nodes idle")
+
+    def _start_hosts(self, fleet: Fleet, nodes: list[Node], addresses: dict[str, str]) -> None:
+        for node in nodes:
+            self._progress.update("host", node.name, "running", "systemd boots")
+        for host in fleet.boot(*(_host_spec(node, addresses[node.name]) for node in nodes)):
+            host.put("/etc/slipway/site.env", SITE_ENV.encode())
+            self._progress.update("host", host.name, "running", f"up in {host.boot_s:.1f} s, Slurm starts")
+        fleet.write_slurm()
+        fleet.start_slurm()
+
+    def _configure(self, fleet: Fleet, nodes: list[Node]) -> None:
+        """The head node's custom actions first, then those of the compute nodes beside each other."""
+        self._run_actions(fleet.hosts[nodes[0].name], nodes[0])
+        with ThreadPoolExecutor(PARALLEL_ACTIONS) as pool:
+            running = [pool.submit(self._run_actions, fleet.hosts[node.name], node) for node in nodes[1:]]
+        failed = [error for error in (one.exception() for one in running) if error is not None]
+        if failed:
+            raise failed[0]
+
+    def _run_actions(self, host: Host, node: Node) -> None:
+        def on_line(line: str) -> None:
+            if line.startswith("slipway: "):
+                self._progress.update("host", host.name, "running", line.removeprefix("slipway: "), quiet="started" in line)
+
+        try:
+            run_custom_actions(host, node.actions, self._aws.client("s3"), on_line, timeout_s=ACTION_TIMEOUT_S)
+        except HostsError as error:
+            self._progress.update("host", host.name, "failed", str(error).splitlines()[0])
+            raise
+        self._progress.update("host", host.name, "ok", "bootstrap done")
+
+    def _network_of(self, subnet_id: str) -> str:
+        ec2 = self._aws.client("ec2")
+        vpc_id = ec2.describe_subnets(SubnetIds=[subnet_id])["Subnets"][0]["VpcId"]
+        return str(ec2.describe_vpcs(VpcIds=[vpc_id])["Vpcs"][0]["CidrBlock"])
+
+    def _attributes(self, name: str, head: Node, addresses: dict[str, str], messages: list[ValidationMessage]) -> dict[str, Any]:
+        """describe-cluster, flattened as ParallelCluster's provider does."""
+        instance = next(instance for instance, node in self._instances.items() if node == head.name)
+        return {
+            "clusterName": name,
+            "clusterStatus": "CREATE_COMPLETE",
+            "region": self._aws.region,
+            "version": "3.16.1",
+            "scheduler.type": "slurm",
+            "computeFleetStatus": "RUNNING",
+            "headNode.instanceId": instance,
+            "headNode.instanceType": head.instance_type,
+            "headNode.privateIpAddress": addresses[head.name],
+            "headNode.state": "running",
+            "validationMessages": json.dumps([dataclasses.asdict(message) for message in messages])[:2000],
+        }
+
+
+def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node]:
+    """The head node and each queue's static nodes, at most ``max_hosts`` a queue, named as ParallelCluster names them."""
+    head = configuration["HeadNode"]
+    nodes = [Node("head", "head", head["InstanceType"], head["Networking"]["SubnetId"], head.get("CustomActions", {}))]
+    for queue in configuration["Scheduling"]["SlurmQueues"]:
+        for resource in queue["ComputeResources"]:
+            for number in range(1, min(int(resource["MinCount"]), max_hosts) + 1):
+                nodes.append(
+                    Node(
+                        name=f"{queue['Name']}-st-{resource['Name']}-{number}",
+                        role="compute",
+                        instance_type=resource["InstanceType"],
+                        subnet_id=queue["Networking"]["SubnetIds"][0],
+                        actions=queue.get("CustomActions", {}),
+                        queue=queue["Name"],
+                        compute_resource=resource["Name"],
+                    )
+                )
+    return nodes
+
+
+def _host_spec(node: Node, address: str) -> HostSpec:
+    instance = INSTANCE_TYPES[node.instance_type]
+    return HostSpec(
+        name=node.name,
+        ip=address,
+        role="head" if node.role == "head" else "compute",
+        instance_type=node.instance_type,
+        vcpus=instance.vcpus,
+        memory_mib=instance.memory_mib,
+        gpus=instance.gpus,
+        gpu_kind=instance.gpu_model or "gpu",
+        queue=node.queue,
+        compute_resource=node.compute_resource,
+        features=("efa",) if instance.efa_interfaces else (),
+    )

@@ -1,0 +1,31 @@
+"""What one rehearsal is asked to be: handed over by ``slipway rehearse`` as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TOOLS = REPOSITORY / ".rehearsal-tools"
+
+
+@dataclasses.dataclass(frozen=True)
+class Specification:
+    """One rehearsal. Paths are absolute; ``work`` goes away afterwards, ``output`` holds one folder a rehearsal."""
+
+    settings: Path
+    cloud_only: bool
+    breaks: tuple[str, ...]
+    port: int
+    max_hosts: int
+    output: Path
+    as_json: bool
+    work: Path
+
+    @classmethod
+    def from_json(cls, text: str) -> Specification:
+        """The specification that ``text`` holds."""
+        data = json.loads(text)
+        paths = {name: Path(data[name]) for name in ("settings", "output", "work")}
+        return cls(**{**data, **paths, "breaks": tuple(data["breaks"])})

@@ -1,0 +1,205 @@
+"""The bundle: everything a node needs from us, as one deterministic file.
+
+``write_bundle`` packs the node scripts, the templates, the acceptance program with its libraries, and the settings as
+data. The same input gives the same bytes: names are sorted, and times, owners and modes are fixed, so that an unchanged
+bundle is an unchanged CloudFormation asset.
+
+Top level of the archive: ``bootstrap/ headnode/ compute/ templates/ acceptance.pyz node.env containers.txt
+acceptance.json``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from slipway.errors import EnvironmentFault
+from slipway.settings import Settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+NODE_DIRECTORIES = ("bootstrap", "headnode", "compute", "templates")
+LIBRARIES = ("jinja2", "markupsafe")
+PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
+PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"
+FSX_MOUNT = "/fsx"
+STEP_TIMEOUT_S = 300  # bound of one bootstrap step; ParallelCluster gives a node 2100 s for everything
+TEST_TIMEOUT_SHARE = 0.8  # of the whole acceptance: what is left is for queueing, parsing and the report
+MAIN = b"import sys\n\nfrom acceptance.cli import main\n\nsys.exit(main())\n"
+SHEBANG = b"#!/usr/bin/env python3\n"
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+SKIPPED_PARTS = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache"})
+COMPILED = frozenset({".pyc", ".so", ".pyd", ".c", ".pyi"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """A written bundle and the sha256 (hexadecimal) of its bytes."""
+
+    path: Path
+    sha256: str
+
+
+def write_bundle(settings: Settings, destination: Path, root: Path = REPOSITORY) -> Bundle:
+    """Write the bundle of ``settings`` to ``destination``. Raises EnvironmentFault when a part of it is missing."""
+    data = _archive(bundle_files(settings, root))
+    destination.write_bytes(data)
+    return Bundle(path=destination, sha256=hashlib.sha256(data).hexdigest())
+
+
+def bundle_files(settings: Settings, root: Path = REPOSITORY) -> dict[str, bytes]:
+    """Every file of the bundle by its name in the archive."""
+    files: dict[str, bytes] = {}
+    for directory in NODE_DIRECTORIES:
+        files.update(_tree(root / directory, directory))
+    files["acceptance.pyz"] = acceptance_program(root)
+    files["node.env"] = node_env(settings, root).encode()
+    files["containers.txt"] = "".join(f"{image}\n" for image in settings.images).encode()
+    files["acceptance.json"] = (json.dumps(acceptance_scenario(settings), indent=2) + "\n").encode()
+    return files
+
+
+def node_env_values(settings: Settings) -> dict[str, str]:
+    """The values of node.env. The empty ones are known only at deployment and come as arguments of fetch-bundle.sh."""
+    return {
+        "CLUSTER_NAME": settings.name,
+        "REGION": settings.region,
+        "FSX_MOUNT": FSX_MOUNT,
+        "RESULTS_BUCKET": "",
+        "AMP_REMOTE_WRITE_URL": "",
+        "LOG_GROUP": "",
+        "PROMETHEUS_RETENTION_DAYS": str(settings.observability.retention_days),
+        "NCCL_SOURCE": settings.nccl.source,
+        "NCCL_VERSION": settings.nccl.nccl_version,
+        "OFI_VERSION": settings.nccl.ofi_version,
+        "NCCL_ENVIRONMENT": settings.nccl.environment,
+        "NGC_SECRET_ARN": settings.ngc_secret_arn or "",
+        "SOFTWARE_MIRROR": settings.software_mirror or "",
+        "STEP_TIMEOUT_S": str(STEP_TIMEOUT_S),
+    }
+
+
+def node_env(settings: Settings, root: Path = REPOSITORY) -> str:
+    """node.env: literal KEY=VALUE lines, by templates/node.env.j2. Raises EnvironmentFault for a missing template."""
+    template = root / "templates/node.env.j2"
+    if not template.is_file():
+        raise EnvironmentFault(f"{template} is missing: the checkout is incomplete. Hint: git checkout templates")
+    environment = jinja2.Environment(  # noqa: S701 (plain text for a parser of ours, nothing is shown as HTML)
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(template.read_text(encoding="utf-8")).render(node_env_values(settings))
+
+
+def acceptance_scenario(settings: Settings) -> dict[str, Any]:
+    """acceptance.json: what the head node runs and holds the results against. Sizes in bytes, times in seconds."""
+    queue = settings.gpu_queue
+    tests = _all_reduce(settings) if settings.acceptance.scenario == "all-reduce" and queue else []
+    return {
+        "schema": 1,
+        "cluster": settings.name,
+        "partition": queue.name if queue else "",
+        "instance_type": queue.instance_type if queue else "",
+        "nodes": queue.min_count if queue else 0,
+        "gpus_per_node": queue.instance.gpus if queue else 0,
+        "network": {"provider": "efa", "nics": queue.instance.efa_interfaces} if queue and queue.efa else None,
+        "tests": tests,
+        "limits": [
+            {
+                "collective": limit.collective,
+                "nodes": limit.nodes,
+                "size_bytes": limit.size,
+                "fail_below_gb_per_s": limit.fail_below_gb_per_s,
+                "warn_below_gb_per_s": limit.warn_below_gb_per_s,
+                "source": limit.source,
+                "date": limit.date.isoformat(),
+            }
+            for limit in settings.acceptance.limits
+        ],
+    }
+
+
+def _all_reduce(settings: Settings) -> list[dict[str, Any]]:
+    acceptance = settings.acceptance
+    return [
+        {
+            "name": "all_reduce",
+            "collective": "all_reduce",
+            "min_bytes": acceptance.min_bytes,
+            "max_bytes": acceptance.max_bytes,
+            "step_factor": 2,
+            "iterations": acceptance.iterations,
+            "warmup_iterations": max(1, acceptance.iterations // 4),
+            "timeout_s": int(acceptance.timeout_minutes * 60 * TEST_TIMEOUT_SHARE),
+        }
+    ]
+
+
+def acceptance_program(root: Path = REPOSITORY) -> bytes:
+    """acceptance.pyz: the acceptance package, its libraries as pure Python, and plotly.js for the report.
+
+    Runs on Python 3.9 and newer of any build, because nothing in it is compiled.
+    """
+    plotly = root / PLOTLY
+    if not plotly.is_file():
+        raise EnvironmentFault(f"{plotly} is missing: the report's plots need it. Hint: make setup (it runs npm ci)")
+    files = {"__main__.py": MAIN, PLOTLY_IN_PROGRAM: plotly.read_bytes()}
+    files.update(_tree(root / "acceptance", "acceptance"))
+    for library in LIBRARIES:
+        files.update(_library(library))
+    buffer = io.BytesIO(SHEBANG)
+    buffer.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, ZIP_EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
+    return buffer.getvalue()
+
+
+def _library(name: str) -> Iterator[tuple[str, bytes]]:
+    """A library's Python files and its licence, from the running environment."""
+    try:
+        distribution = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        raise EnvironmentFault(f"the Python package {name} is not installed. Hint: make setup") from None
+    for file in distribution.files or []:
+        is_code = file.parts[0] == name and file.suffix not in COMPILED
+        is_licence = file.parts[0].endswith(".dist-info") and "LICENSE" in file.name.upper()
+        if is_code or is_licence:
+            yield file.as_posix(), Path(str(file.locate())).read_bytes()
+
+
+def _tree(directory: Path, name: str) -> dict[str, bytes]:
+    if not directory.is_dir():
+        raise EnvironmentFault(f"{directory} is missing: the checkout is incomplete. Hint: git checkout {name}")
+    return {
+        f"{name}/{path.relative_to(directory).as_posix()}": path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.suffix not in COMPILED and not SKIPPED_PARTS.intersection(path.parts)
+    }
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    """A gzipped tar. Scripts (a ``#!`` first) are executable, whatever mode the checkout gave them."""
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", filename="", mtime=0, compresslevel=6) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, data in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            entry.mode = 0o755 if data.startswith(b"#!") else 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()

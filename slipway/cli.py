@@ -1,0 +1,135 @@
+"""The command ``slipway``: each subcommand is a few lines that call the module which does the work."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from ruamel.yaml import YAML
+from typer.exceptions import TyperException
+
+from slipway import __version__
+from slipway.errors import EXIT_GOOD, EXIT_USAGE, SettingsError, SlipwayError
+from slipway.settings import load_settings
+
+app = typer.Typer(
+    name="slipway",
+    help="One settings file becomes a checked, rehearsed, deployed and accepted GPU training cluster on AWS.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+export = typer.Typer(help="Write the cluster in the form of another tool.", no_args_is_help=True)
+app.add_typer(export, name="export")
+
+SettingsFile = Annotated[Path, typer.Argument(metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+@app.command()
+def check(file: SettingsFile, as_json: AsJson = False) -> None:
+    """Say every fault of a settings file, with file:line, value, rule and hint. Asks nothing of AWS."""
+    try:
+        settings = load_settings(file)
+    except SettingsError as error:
+        if as_json:
+            print(json.dumps({"file": str(file), "valid": False, "faults": [fault.as_dict() for fault in error.faults]}))
+        else:
+            print(error, file=sys.stderr)
+            print(f"{len(error.faults)} fault{'s' if len(error.faults) != 1 else ''} in {file}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
+    if as_json:
+        print(json.dumps({"file": str(file), "valid": True, "faults": []}))
+    else:
+        nodes = ", ".join(f"{queue.name}: {_count(queue)} x {queue.instance_type}" for queue in settings.queues)
+        print(f"{file}: good ({settings.name} in {settings.zone}; {nodes})")
+
+
+@export.command("pcluster")
+def export_pcluster(
+    file: SettingsFile,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; standard output when left out.")] = None,
+) -> None:
+    """Write ParallelCluster's cluster configuration. Ids that only a deployment knows are placeholders, each named."""
+    from slipway.cluster_config import cluster_configuration, placeholder_facts
+
+    settings = load_settings(file)
+    facts = placeholder_facts(settings)
+    yaml = YAML()
+    yaml.default_flow_style = False
+    configuration = cluster_configuration(settings, facts)
+    if output is None:
+        yaml.dump(configuration, sys.stdout)
+    else:
+        _write_whole(output, lambda stream: yaml.dump(configuration, stream))
+    print("placeholders stand for ids that only a deployment knows: subnets, security group, file system, assets", file=sys.stderr)
+
+
+@app.command()
+def rehearse(
+    file: SettingsFile,
+    cloud_only: Annotated[bool, typer.Option("--cloud-only", help="Everything up to Slurm; needs no root.")] = False,
+    break_: Annotated[
+        list[str] | None,
+        typer.Option("--break", metavar="KIND", help="A fault on purpose: slow-node=gpu-3, bootstrap=compute, bootstrap=head, hang."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the embedded AWS with --cloud-only; 0: a free one.")] = 0,
+    max_hosts: Annotated[int, typer.Option(min=1, max=32, help="Boot at most this many compute hosts a queue.")] = 8,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the report and the logs go.")] = Path("rehearsals"),
+    as_json: AsJson = False,
+) -> None:
+    """The whole deployment on this machine: embedded AWS, real Slurm hosts, real all_reduce, verdict and report."""
+    from slipway.rehearse import Rehearsal, rehearse as run
+
+    load_settings(file)
+    options = Rehearsal(
+        settings=file.resolve(), cloud_only=cloud_only, breaks=tuple(break_ or ()), port=port, max_hosts=max_hosts, output=output, as_json=as_json
+    )
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def version() -> None:
+    """Print Slipway's version."""
+    print(__version__)
+
+
+def _count(queue: Any) -> str:
+    return str(queue.max_count) if queue.min_count == queue.max_count else f"{queue.min_count} to {queue.max_count}"
+
+
+def _write_whole(path: Path, write: Callable[[Any], None]) -> None:
+    """Write ``path`` completely or not at all."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            write(stream)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SlipwayError(f"{path}: cannot be written: {error.strerror}. Hint: another --output") from None
+
+
+def main() -> int:
+    """Run the command; every error that Slipway knows ends in its text and its exit code, never in a traceback."""
+    try:
+        app(standalone_mode=False)
+    except SlipwayError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except typer.Exit as stop:
+        return stop.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return EXIT_GOOD
+    except TyperException as error:
+        show = getattr(error, "show", None)
+        show() if show else print(error, file=sys.stderr)
+        return EXIT_USAGE
+    return EXIT_GOOD

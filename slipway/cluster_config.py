@@ -1,0 +1,197 @@
+"""Settings -> ParallelCluster's configuration (release 3.16).
+
+``cluster_configuration`` is pure: the same settings and facts give the same dictionary, with its keys in the order in
+which ParallelCluster's documentation lists them. What is known only at deployment (ids, ARNs, addresses of assets)
+comes in as ``ClusterFacts``; its strings may be CDK tokens.
+
+Source of keys and limits: ParallelCluster 3.16.1 ``pcluster/schemas/cluster_schema.py`` and its validators.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from slipway.settings import Queue, Settings
+
+COMPUTE_ROOT_VOLUME_GIB = 200  # system, EFA and CUDA take about 60 GiB; the rest is for container layers without NVMe
+SCALEDOWN_IDLE_MINUTES = 10  # ParallelCluster's default, written down because it is what an idle GPU node costs
+NOBODY = "127.0.0.1/32"  # ParallelCluster opens SSH to the world when AllowedIps is left out
+THREADS_PER_CORE = 2  # all Intel and AMD types of the data file
+CAPACITY_TYPES = {"capacity-block": "CAPACITY_BLOCK", "on-demand": "ONDEMAND"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterFacts:
+    """What only the deployment knows; every string may be a CDK token.
+
+    ``node_arguments`` are KEY=VALUE lines for node.env. The scripts and the bundle are ``s3://bucket/key``.
+    """
+
+    head_node_subnet_id: str
+    compute_subnet_id: str
+    node_security_group_id: str
+    file_system_id: str
+    script_url: str
+    bundle_url: str
+    bundle_sha256: str
+    node_arguments: tuple[str, ...]
+    head_node_policy_arns: tuple[str, ...]
+    compute_policy_arns: tuple[str, ...]
+
+
+def placeholder_facts(settings: Settings) -> ClusterFacts:
+    """Facts for looking at a configuration before anything is deployed: valid in form, zeros where an id belongs."""
+    network = settings.network
+    bucket = settings.storage.bucket or f"{settings.name}-bucket"
+    return ClusterFacts(
+        head_node_subnet_id=network.head_node_subnet_id or "subnet-00000000000000001",
+        compute_subnet_id=network.compute_subnet_id or "subnet-00000000000000002",
+        node_security_group_id="sg-00000000000000000",
+        file_system_id="fs-00000000000000000",
+        script_url=f"s3://{bucket}/bootstrap/fetch-bundle.sh",
+        bundle_url=f"s3://{bucket}/bootstrap/bundle.tar.gz",
+        bundle_sha256="0" * 64,
+        node_arguments=(f"RESULTS_BUCKET={bucket}", "AMP_REMOTE_WRITE_URL=", f"LOG_GROUP=/slipway/{settings.name}"),
+        head_node_policy_arns=(f"arn:aws:iam::000000000000:policy/parallelcluster/{settings.name}-head-node",),
+        compute_policy_arns=(f"arn:aws:iam::000000000000:policy/parallelcluster/{settings.name}-compute",),
+    )
+
+
+def cluster_configuration(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
+    """ParallelCluster's configuration for ``settings``, ready for YAML or for the custom resource."""
+    return {
+        "Region": settings.region,
+        "Image": {"Os": settings.os},
+        "Imds": {"ImdsSupport": "v2.0"},
+        "Tags": [{"Key": "project", "Value": settings.name}],
+        "HeadNode": _head_node(settings, facts),
+        "Scheduling": {
+            "Scheduler": "slurm",
+            "SlurmSettings": {
+                "ScaledownIdletime": SCALEDOWN_IDLE_MINUTES,
+                # The custom resource does not stop the fleet before an update: running jobs are drained instead.
+                "QueueUpdateStrategy": "DRAIN",
+            },
+            "SlurmQueues": [_queue(queue, facts) for queue in settings.queues],
+        },
+        "SharedStorage": _shared_storage(settings, facts),
+        "Monitoring": {
+            "Logs": {
+                "CloudWatch": {
+                    "Enabled": True,
+                    "RetentionInDays": settings.observability.retention_days,
+                    "DeletionPolicy": "Retain",  # the log of a failed creation is what explains it
+                }
+            },
+            "Dashboards": {"CloudWatch": {"Enabled": True}},
+            "Alarms": {"Enabled": True},
+        },
+    }
+
+
+def _head_node(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
+    head = settings.head_node
+    ssh = {"KeyName": head.key_pair, "AllowedIps": head.ssh_from or NOBODY}
+    return {
+        "InstanceType": head.instance_type,
+        "Networking": {
+            "SubnetId": facts.head_node_subnet_id,
+            "AdditionalSecurityGroups": [facts.node_security_group_id],
+        },
+        "Ssh": {key: value for key, value in ssh.items() if value},
+        "LocalStorage": {"RootVolume": _root_volume(head.root_volume_gib)},
+        "CustomActions": _custom_actions("head", facts),
+        "Iam": _iam(facts.head_node_policy_arns),
+        "Imds": {"Secured": True},
+    }
+
+
+def _queue(queue: Queue, facts: ClusterFacts) -> dict[str, Any]:
+    networking: dict[str, Any] = {
+        "SubnetIds": [facts.compute_subnet_id],
+        "AdditionalSecurityGroups": [facts.node_security_group_id],
+    }
+    if queue.reservation is None or queue.reservation.kind != "capacity-block":
+        # A capacity block places its instances itself; for all others EFA wants the choice written down.
+        networking["PlacementGroup"] = {"Enabled": queue.placement_group}
+    return {
+        "Name": queue.name,
+        "CapacityType": _capacity_type(queue),
+        "JobExclusiveAllocation": bool(queue.instance.gpus),  # a training job owns its nodes
+        "Networking": networking,
+        "ComputeSettings": {
+            "LocalStorage": {
+                "RootVolume": _root_volume(COMPUTE_ROOT_VOLUME_GIB),
+                **({"EphemeralVolume": {"MountDir": "/scratch"}} if queue.instance.nvme_gb else {}),
+            }
+        },
+        # Off: its prolog can hang every job start on p4d and p5 (aws-parallelcluster issue 6777).
+        "HealthChecks": {"Gpu": {"Enabled": False}},
+        "CustomActions": _custom_actions("compute", facts),
+        "Iam": _iam(facts.compute_policy_arns),
+        "ComputeResources": [_compute_resource(queue)],
+    }
+
+
+def _capacity_type(queue: Queue) -> str:
+    if queue.reservation:
+        return CAPACITY_TYPES[queue.reservation.kind]
+    return "SPOT" if queue.spot else "ONDEMAND"
+
+
+def _compute_resource(queue: Queue) -> dict[str, Any]:
+    resource: dict[str, Any] = {
+        "Name": queue.instance.compute_resource,
+        "InstanceType": queue.instance_type,
+        "MinCount": queue.min_count,
+        "MaxCount": queue.max_count,
+        "Efa": {"Enabled": queue.efa},
+    }
+    if queue.reservation:
+        resource["CapacityReservationTarget"] = {"CapacityReservationId": queue.reservation.id}
+    if queue.instance.sockets and queue.instance.cores_per_socket:
+        # ParallelCluster states CPUs only, and slurmd then finds another shape (aws-parallelcluster issues 5797, 6020).
+        resource["CustomSlurmSettings"] = {
+            "Sockets": queue.instance.sockets,
+            "CoresPerSocket": queue.instance.cores_per_socket,
+            "ThreadsPerCore": THREADS_PER_CORE,
+        }
+    return resource
+
+
+def _root_volume(size_gib: int) -> dict[str, Any]:
+    return {"Size": size_gib, "VolumeType": "gp3", "Encrypted": True}
+
+
+def _custom_actions(kind: str, facts: ClusterFacts) -> dict[str, Any]:
+    arguments = [kind, facts.bundle_url, facts.bundle_sha256, *facts.node_arguments]
+    return {"OnNodeConfigured": {"Script": facts.script_url, "Args": arguments}}
+
+
+def _iam(policy_arns: tuple[str, ...]) -> dict[str, Any]:
+    """Permissions are managed policies with exact resources; S3Access would open whole buckets."""
+    return {"AdditionalIamPolicies": [{"Policy": arn} for arn in policy_arns]}
+
+
+def _shared_storage(settings: Settings, facts: ClusterFacts) -> list[dict[str, Any]]:
+    """The file system by its id: one that ParallelCluster made would be deleted with the cluster."""
+    shared: list[dict[str, Any]] = [
+        {
+            "Name": "fsx",
+            "StorageType": "FsxLustre",
+            "MountDir": "/fsx",
+            "FsxLustreSettings": {"FileSystemId": facts.file_system_id},
+        }
+    ]
+    home = settings.storage.home
+    if home.kind == "ebs":
+        shared.append(
+            {
+                "Name": "home",
+                "StorageType": "Ebs",
+                "MountDir": "/home",
+                "EbsSettings": {**_root_volume(home.size_gib or 0), "DeletionPolicy": "Retain"},
+            }
+        )
+    return shared

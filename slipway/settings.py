@@ -1,0 +1,300 @@
+"""The settings: what one file says about a cluster, validated and frozen.
+
+``load_settings(file)`` gives a ``Settings`` or raises ``SettingsError`` with every fault at once. The rules that join
+several fields stand in ``slipway.rules``; the rules of a single field stand with the field.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from slipway.errors import Fault, SettingsError
+from slipway.faults import faults_of
+from slipway.instances import INSTANCE_TYPES, InstanceType
+from slipway.rules import rule_faults
+from slipway.source import Source, read_source
+
+PARALLELCLUSTER_VERSION = "3.16.1"
+"""The ParallelCluster release the cluster configuration, the provider template and the images are made for."""
+
+SIZE_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+SIZE = re.compile(r"^(\d+)\s*(|B|KiB|MiB|GiB|TiB)$")
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise PydanticCustomError("size", "must be a size such as 16MiB or a number of bytes")
+    match = SIZE.match(str(value))
+    if match is None:
+        raise PydanticCustomError("size", "must be a size such as 16MiB (B, KiB, MiB, GiB, TiB) or a number of bytes")
+    return int(match[1]) * SIZE_UNITS[match[2]]
+
+
+def _instance_type(value: Any) -> Any:
+    if isinstance(value, str) and value not in INSTANCE_TYPES:
+        raise PydanticCustomError("instance_type", "is not an instance type that Slipway knows", {"choices": sorted(INSTANCE_TYPES)})
+    return value
+
+
+def _cidr(value: Any) -> Any:
+    try:
+        network = ipaddress.IPv4Network(value)
+    except (ValueError, TypeError):
+        raise PydanticCustomError("cidr", "must be an IPv4 network such as 10.0.0.0/16, with no host bits set") from None
+    return str(network)
+
+
+def _text(pattern: str, rule: str) -> Any:
+    expression = re.compile(pattern)
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or not expression.fullmatch(value):
+            raise PydanticCustomError("pattern", rule)  # type: ignore[arg-type]  # the rule is our constant
+        return value
+
+    return Annotated[str, BeforeValidator(check)]
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+InstanceTypeName = Annotated[str, BeforeValidator(_instance_type)]
+Cidr = Annotated[str, BeforeValidator(_cidr)]
+ClusterName = _text(r"[a-z][a-z0-9-]{0,38}[a-z0-9]", "must be 2 to 40 characters: a lower-case letter, then letters, digits or -, no - last")
+QueueName = _text(r"[a-z][a-z0-9-]{0,23}[a-z0-9]", "must be 2 to 25 characters: a lower-case letter, then letters, digits or -, no - last")
+Region = _text(r"[a-z]{2}(-[a-z]+)+-\d", "must be an AWS region such as us-east-1")
+Zone = _text(r"[a-z]{2}(-[a-z]+)+-\d[a-z]", "must be an availability zone such as us-east-1a")
+VpcId = _text(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", "must be a VPC id such as vpc-0123456789abcdef0")
+SubnetId = _text(r"subnet-([0-9a-f]{8}|[0-9a-f]{17})", "must be a subnet id such as subnet-0123456789abcdef0")
+ReservationId = _text(r"cr-([0-9a-f]{8}|[0-9a-f]{17})", "must be a capacity reservation id such as cr-0123456789abcdef0")
+KeyPair = _text(r"[A-Za-z0-9 ._@()+=-]{1,255}", "must be the name of an EC2 key pair")
+BucketName = _text(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "must be an S3 bucket name: 3 to 63 lower-case letters, digits, dots or -")
+SecretArn = _text(
+    r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+",
+    "must be the ARN of a Secrets Manager secret, never the secret itself",
+)
+Email = _text(r"[^@\s]+@[^@\s]+\.[^@\s]+", "must be an e-mail address")
+ImageUri = _text(
+    r"docker://([a-z0-9.-]+(:\d+)?[#/])?[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?",
+    "must be an image such as docker://nvcr.io#nvidia/pytorch:24.01-py3",
+)
+FsxPath = _text(r"/([A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)?", "must be an absolute path on the file system such as /datasets")
+Prefix = _text(r"([A-Za-z0-9!_.*'()-]+/)*", "must be an S3 prefix ending in /, such as datasets/")
+NcclTag = _text(r"v\d+\.\d+\.\d+-\d+", "must be an NCCL release tag such as v2.28.7-1")
+OfiTag = _text(r"v\d+\.\d+\.\d+(-aws)?", "must be an aws-ofi-nccl release tag such as v1.17.2-aws")
+Mirror = _text(r"(s3|https?)://[A-Za-z0-9./_:-]+", "must be an s3://, http:// or https:// prefix")
+
+
+class Part(BaseModel):
+    """A part of the settings: frozen, unknown keys are faults, and text is never turned into numbers or booleans."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _list(item: Any) -> Any:
+    return Annotated[tuple[item, ...], Field(strict=False)]
+
+
+class Network(Part):
+    """A new VPC (``cidr``) or an existing one (the three ids)."""
+
+    cidr: Cidr | None = None
+    vpc_id: VpcId | None = None
+    head_node_subnet_id: SubnetId | None = None
+    compute_subnet_id: SubnetId | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether Slipway makes the VPC."""
+        return self.vpc_id is None
+
+
+class HeadNode(Part):
+    """The head node: Slurm's controller, Prometheus, and where acceptance runs."""
+
+    instance_type: InstanceTypeName = "m5.8xlarge"
+    root_volume_gib: int = Field(200, ge=45, le=16384)  # ParallelCluster's images need 45 GiB
+    key_pair: KeyPair | None = None
+    ssh_from: Cidr | None = None
+
+
+class Reservation(Part):
+    """An EC2 capacity reservation of either kind, paid for whether it runs or not."""
+
+    kind: Literal["capacity-block", "on-demand"]
+    id: ReservationId
+
+
+class Queue(Part):
+    """A Slurm partition of one instance type. After loading ``min_count`` and ``max_count`` are always filled."""
+
+    name: QueueName
+    instance_type: InstanceTypeName
+    count: int | None = Field(None, ge=1, le=1000)
+    min_count: int = Field(0, ge=0, le=1000)
+    max_count: int = Field(0, ge=0, le=1000)
+    reservation: Reservation | None = None
+    spot: bool = False
+    placement_group: bool = False
+    efa: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_counts(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        has_range = "min_count" in data or "max_count" in data
+        if "count" in data and has_range:
+            raise PydanticCustomError("counts", "has both count and min_count/max_count; give count, or the other two")
+        if "count" not in data and "max_count" not in data:
+            raise PydanticCustomError("counts", "needs count (static nodes) or max_count (nodes that come and go)")
+        if isinstance(data.get("count"), int):
+            return {**data, "min_count": data["count"], "max_count": data["count"]}
+        return data
+
+    @property
+    def instance(self) -> InstanceType:
+        """The facts of the queue's instance type."""
+        return INSTANCE_TYPES[self.instance_type]
+
+
+class Fsx(Part):
+    """FSx for Lustre. Capacity in GiB; throughput in MB/s per TiB (persistent types only)."""
+
+    deployment: Literal["persistent-2", "persistent-1", "scratch-2"] = "persistent-2"
+    capacity_gib: int = Field(4800, ge=1200)
+    throughput_mb_s_per_tib: int | None = None
+    compression: Literal["lz4", "none"] = "lz4"
+
+
+class Association(Part):
+    """A data repository association: ``path`` on the file system mirrors ``prefix`` of the bucket."""
+
+    path: FsxPath
+    prefix: Prefix = ""
+    import_changes: bool = True
+    export_changes: bool = False
+
+
+class Home(Part):
+    """/home: on the head node's root volume, or on an EBS volume of its own (GiB)."""
+
+    kind: Literal["head-node", "ebs"] = "head-node"
+    size_gib: int | None = Field(None, ge=1, le=16384)
+
+
+class Storage(Part):
+    """The shared file system, the bucket behind it, and /home."""
+
+    fsx: Fsx = Fsx(throughput_mb_s_per_tib=250)
+    bucket: BucketName | None = None
+    associations: _list(Association) = ()  # type: ignore[valid-type]  # an Annotated built by a function
+    home: Home = Home()
+
+
+class Observability(Part):
+    """Amazon Managed Prometheus and Grafana, log retention in days, and where alerts go."""
+
+    prometheus: bool = True
+    grafana: bool = True
+    retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653] = 30
+    alert_email: Email | None = None
+
+
+class Nccl(Part):
+    """NCCL from the container image, or built once on /fsx and shared; and which environment variables are set."""
+
+    source: Literal["image", "shared"] = "image"
+    nccl_version: NcclTag = "v2.28.7-1"
+    ofi_version: OfiTag = "v1.17.2-aws"
+    environment: Literal["recommended", "legacy"] = "recommended"
+
+
+class Limit(Part):
+    """A number a measurement is held against: bus bandwidth in GB/s at one size (bytes) on that many nodes."""
+
+    collective: Literal["all_reduce", "alltoall", "all_gather", "reduce_scatter"]
+    nodes: int = Field(ge=1)
+    size: Size
+    fail_below_gb_per_s: float = Field(gt=0, strict=False)
+    warn_below_gb_per_s: float | None = Field(None, gt=0, strict=False)
+    source: str = Field(min_length=1)
+    date: datetime.date = Field(strict=False)
+
+
+class Acceptance(Part):
+    """The measured judgement of the cluster. Sizes in bytes after loading."""
+
+    scenario: Literal["all-reduce", "none"] = "all-reduce"
+    min_bytes: Size = 1 << 20
+    max_bytes: Size = 16 << 30
+    iterations: int = Field(20, ge=1, le=1000)
+    timeout_minutes: int = Field(30, ge=1, le=55)  # CloudFormation gives a custom resource one hour
+    limits: _list(Limit) = ()  # type: ignore[valid-type]  # an Annotated built by a function
+
+
+class Budget(Part):
+    """A monthly budget in US dollars; alerts go to ``observability.alert_email``."""
+
+    monthly_usd: int = Field(ge=1)
+
+
+class Settings(Part):
+    """Everything one settings file says."""
+
+    name: ClusterName
+    region: Region
+    zone: Zone
+    os: Literal["ubuntu2204", "ubuntu2404", "alinux2023"] = "ubuntu2204"
+    network: Network = Network(cidr="10.0.0.0/16")
+    head_node: HeadNode = HeadNode()
+    queues: _list(Queue) = Field(min_length=1, max_length=50)  # type: ignore[valid-type]  # as above; 50: ParallelCluster
+    storage: Storage = Storage()
+    observability: Observability = Observability()
+    images: _list(ImageUri) = ()  # type: ignore[valid-type]  # an Annotated built by a function
+    ngc_secret_arn: SecretArn | None = None
+    nccl: Nccl = Nccl()
+    software_mirror: Mirror | None = None
+    acceptance: Acceptance = Acceptance()
+    budget: Budget | None = None
+
+    @property
+    def gpu_queue(self) -> Queue | None:
+        """The queue that acceptance judges: the first one with GPUs."""
+        return next((queue for queue in self.queues if queue.instance.gpus), None)
+
+
+def load_settings(file: str | Path) -> Settings:
+    """Read, validate and freeze the settings in ``file``. Raises SettingsError with every fault found."""
+    source = read_source(file)
+    data = source.data
+    try:
+        settings = Settings.model_validate(data)
+    except ValidationError as error:
+        faults, bad_paths = faults_of(error, source, Settings)
+        raise SettingsError([*faults, *_rules_of_the_rest(source, data, bad_paths)]) from None
+    faults = rule_faults(settings, source)
+    if faults:
+        raise SettingsError(faults)
+    return settings
+
+
+def _rules_of_the_rest(source: Source, data: dict[str, Any], bad_paths: list[tuple[str | int, ...]]) -> list[Fault]:
+    """The faults of the rules among the fields that are valid by themselves: what is wrong is left out and defaults fill in."""
+    for path in sorted(bad_paths, key=lambda path: [str(key) for key in path], reverse=True):
+        node: Any = data
+        for key in path[:-1]:
+            node = node[key] if isinstance(node, (dict, list)) and (key in node if isinstance(node, dict) else int(key) < len(node)) else None
+        if isinstance(node, dict) and path:
+            node.pop(path[-1], None)
+    try:
+        settings = Settings.model_validate(data)
+    except ValidationError:
+        return []
+    touched = {path[:depth] for path in bad_paths for depth in range(1, len(path) + 1)}
+    return rule_faults(settings, source, ignoring=touched)

@@ -1,0 +1,112 @@
+"""Acceptance: a custom resource that is created when the cluster is accepted by measurement, and fails when it is not.
+
+The cluster stands in a stack of its own and stays in either case.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import Aws, CfnOutput, CustomResource, Duration, Stack, custom_resources
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from slipway.settings import Settings
+from stacks.checks import BASIC_EXECUTION, accept, every_resource_of
+from stacks.cluster import ClusterStack
+from stacks.storage import StorageStack
+
+HANDLER = Path(__file__).parent / "acceptance_handler"
+DOCUMENT = "AWS-RunShellScript"
+POLL_INTERVAL = Duration.seconds(30)
+HANDLER_TIMEOUT = Duration.minutes(5)  # starting waits for the SSM agent of a fresh head node
+GRACE_MINUTES = 5  # the run ends by itself first, and can still say why
+CUSTOM_RESOURCE_LIMIT_MINUTES = 60  # CloudFormation's own limit
+
+
+class AcceptanceStack(Stack):
+    """Runs the scenario on the head node of ``cluster`` through Systems Manager; reports go to ``storage``."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        settings: Settings,
+        cluster: ClusterStack,
+        storage: StorageStack,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(scope, id, **kwargs)
+        start = self._function("StartFunction", "index.on_event")
+        watch = self._function("WatchFunction", "index.is_complete")
+        self._grant_send_command(start, cluster.head_node_id)
+        self._grant_read_invocations(watch)
+        provider = self._provider(start, watch, settings.acceptance.timeout_minutes)
+        verdict = CustomResource(
+            self,
+            "Acceptance",
+            resource_type="Custom::ClusterAcceptance",
+            service_token=provider.service_token,
+            properties={
+                "ClusterName": settings.name,
+                "InstanceId": cluster.head_node_id,
+                "ResultsBucket": storage.bucket.bucket_name,
+                "TimeoutMinutes": settings.acceptance.timeout_minutes,
+                "BundleSha256": cluster.bundle_sha256,  # other scripts, other limits: accept again
+            },
+        )
+        CfnOutput(self, "RunId", value=verdict.get_att_string("RunId"))
+        CfnOutput(self, "Summary", value=verdict.get_att_string("Summary"))
+
+    def _function(self, id: str, handler: str) -> lambda_.Function:
+        function = lambda_.Function(
+            self,
+            id,
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            code=lambda_.Code.from_asset(str(HANDLER), exclude=["__pycache__"]),
+            handler=handler,
+            timeout=HANDLER_TIMEOUT,
+        )
+        accept(function, BASIC_EXECUTION, "AWSLambdaBasicExecutionRole only writes this function's own log")
+        accept(function, "L1", "the runtime is pinned to the one that the handler is tested with")
+        return function
+
+    def _grant_send_command(self, function: lambda_.Function, head_node_id: str) -> None:
+        """This document on this instance."""
+        prefix = f"arn:{Aws.PARTITION}"
+        iam.Grant.add_to_principal(
+            grantee=function,
+            actions=["ssm:SendCommand"],
+            resource_arns=[
+                f"{prefix}:ssm:{self.region}::document/{DOCUMENT}",
+                f"{prefix}:ec2:{self.region}:{Aws.ACCOUNT_ID}:instance/{head_node_id}",
+            ],
+        )
+
+    def _grant_read_invocations(self, function: lambda_.Function) -> None:
+        iam.Grant.add_to_principal(grantee=function, actions=["ssm:GetCommandInvocation"], resource_arns=["*"])
+        accept(function, "IAM5[Resource::*]", "ssm:GetCommandInvocation knows no resource")
+
+    def _provider(
+        self, start: lambda_.Function, watch: lambda_.Function, timeout_minutes: int
+    ) -> custom_resources.Provider:
+        provider = custom_resources.Provider(
+            self,
+            "Provider",
+            on_event_handler=start,
+            is_complete_handler=watch,
+            query_interval=POLL_INTERVAL,
+            total_timeout=Duration.minutes(min(timeout_minutes + GRACE_MINUTES, CUSTOM_RESOURCE_LIMIT_MINUTES)),
+        )
+        accept(provider, BASIC_EXECUTION, "CDK's provider framework makes these functions; they write their own logs")
+        framework = [provider.node.find_child(f"framework-{name}") for name in ("isComplete", "onTimeout")]
+        for function in (start, watch, *framework):
+            accept(provider, every_resource_of(function, ":*"), "CDK's provider framework invokes by version")
+        accept(provider, "L1", "CDK's provider framework chooses its runtime")
+        accept(provider, "SF1", "the state machine only waits and asks again; the functions log")
+        accept(provider, "SF2", "the state machine only waits and asks again; nothing to trace")
+        return provider

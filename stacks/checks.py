@@ -1,0 +1,34 @@
+"""How a stack says that a finding of cdk-nag was seen and accepted, with its reason."""
+
+from __future__ import annotations
+
+import os
+
+from aws_cdk import Acknowledgment, App, CfnElement, Stack, Validations
+from cdk_nag import AwsSolutionsChecks
+from constructs import IConstruct
+
+BASIC_EXECUTION = "IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole]"
+
+
+def add_checks(app: App) -> None:
+    """Hold every stack against cdk-nag's AwsSolutions rules, unless CDK_VALIDATION=false (tests, inner loop)."""
+    if os.environ.get("CDK_VALIDATION", "").lower() != "false":
+        Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+
+
+def accept(construct: IConstruct, rule: str, reason: str) -> None:
+    """Accept the finding ``rule`` (``VPC7``, ``IAM5[Resource::*]``) on ``construct`` and below it."""
+    Validations.of(construct).acknowledge(Acknowledgment(id=f"AwsSolutions-{rule}", reason=reason))
+
+
+def every_resource_of(construct: IConstruct, suffix: str) -> str:
+    """The finding for ``<this resource's ARN>suffix``, as cdk-nag spells it within one stack."""
+    inner = construct.node.default_child
+    assert isinstance(inner, CfnElement)  # noqa: S101 (for mypy: default_child has no narrower type)
+    return f"IAM5[Resource::<{Stack.of(construct).resolve(inner.logical_id)}.Arn>{suffix}]"
+
+
+def every_resource_of_export(producer: Stack, arn: str, suffix: str) -> str:
+    """The same for an ARN of another stack, which cdk-nag spells by the name of its export."""
+    return f"IAM5[Resource::{producer.resolve(producer.export_value(arn))['Fn::ImportValue']}{suffix}]"

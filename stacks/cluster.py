@@ -1,0 +1,172 @@
+"""The cluster: the bundle for its nodes, what the nodes may do, and ParallelCluster itself as a custom resource."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import Aws, CfnOutput, CfnStack, CustomResource, Duration, Fn, Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as assets
+from constructs import Construct
+
+from slipway.bundle import REPOSITORY, write_bundle
+from slipway.cluster_config import ClusterFacts, cluster_configuration
+from slipway.settings import PARALLELCLUSTER_VERSION, Settings
+from stacks.checks import accept
+from stacks.network import NetworkStack
+from stacks.observability import ObservabilityStack
+from stacks.storage import StorageStack
+
+PROVIDER_TEMPLATE = "parallelcluster/{version}/templates/custom_resource/cluster.yaml"
+PARALLELCLUSTER_PATH = "/parallelcluster/"  # the IAM path of the roles that ParallelCluster makes
+SESSION_MANAGER_POLICY = "AmazonSSMManagedInstanceCore"
+
+
+class ClusterStack(Stack):
+    """``head_node_id`` is the instance that acceptance runs on; ``bundle_sha256`` changes with any node's software."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        settings: Settings,
+        network: NetworkStack,
+        storage: StorageStack,
+        observability: ObservabilityStack,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(scope, id, **kwargs)
+        self._settings = settings
+        self._network = network
+        self._storage = storage
+        self._observability = observability
+        self._script = assets.Asset(self, "FetchBundle", path=str(REPOSITORY / "bootstrap/fetch-bundle.sh"))
+        self._bundle = self._bundle_asset()
+        self._compute_policy = self._node_policy("ComputePolicy", "What every compute node may do")
+        self._head_node_policy = self._node_policy("HeadNodePolicy", "What the head node may do")
+        storage.grant_write_results(self._head_node_policy)
+        observability.grant_remote_write(self._head_node_policy)
+        self.cluster = self._cluster(self._provider())
+        self.head_node_id = self.cluster.get_att_string("headNode.instanceId")
+        self._head_node_alarm()
+        CfnOutput(self, "HeadNodeInstanceId", value=self.head_node_id)
+        CfnOutput(self, "HeadNodePrivateIp", value=self.cluster.get_att_string("headNode.privateIpAddress"))
+        CfnOutput(self, "ValidationMessages", value=self.cluster.get_att_string("validationMessages"))
+
+    def _bundle_asset(self) -> assets.Asset:
+        """The asset is copied into the cloud assembly at once, so the file itself need not stay."""
+        with tempfile.TemporaryDirectory(prefix="slipway-") as directory:
+            bundle = write_bundle(self._settings, Path(directory) / "bundle.tar.gz")
+            self.bundle_sha256 = bundle.sha256
+            return assets.Asset(self, "Bundle", path=str(bundle.path))
+
+    def _node_policy(self, id: str, description: str) -> iam.ManagedPolicy:
+        """What both kinds of node need: their scripts, the log group, the registry's secret, the software mirror."""
+        policy = iam.ManagedPolicy(
+            self, id, description=description, path=f"{PARALLELCLUSTER_PATH}{self._settings.name}/"
+        )
+        self._grant_read_scripts(policy)
+        self._observability.grant_write_logs(policy)
+        if self._settings.ngc_secret_arn:
+            arns = [self._settings.ngc_secret_arn]
+            iam.Grant.add_to_principal(grantee=policy, actions=["secretsmanager:GetSecretValue"], resource_arns=arns)
+        mirror = self._settings.software_mirror or ""
+        if mirror.startswith("s3://"):
+            objects = f"s3:::{mirror.removeprefix('s3://').rstrip('/')}/*"
+            arns = [f"arn:{Aws.PARTITION}:{objects}"]
+            iam.Grant.add_to_principal(grantee=policy, actions=["s3:GetObject"], resource_arns=arns)
+            accept(policy, f"IAM5[Resource::arn:<AWS::Partition>:{objects}]", "a mirror is a prefix with many files")
+        return policy
+
+    def _grant_read_scripts(self, grantee: iam.IGrantable) -> None:
+        """Exactly these two objects; Asset.grant_read would open the whole bucket of all deployments of the account."""
+        arns = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in (self._script, self._bundle)]
+        iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=arns)
+
+    def _provider(self) -> CfnStack:
+        """AWS's stack with the function that runs ParallelCluster, here allowed to hand our policies to the nodes."""
+        region = self._settings.region
+        template = PROVIDER_TEMPLATE.format(version=PARALLELCLUSTER_VERSION)
+        return CfnStack(
+            self,
+            "Provider",
+            template_url=f"https://{region}-aws-parallelcluster.s3.{region}.{Aws.URL_SUFFIX}/{template}",
+            parameters={"AdditionalIamPolicies": self._provider_policy().managed_policy_arn},
+        )
+
+    def _provider_policy(self) -> iam.ManagedPolicy:
+        policy = iam.ManagedPolicy(
+            self, "ProviderPolicy", description="What ParallelCluster needs beside its own policies"
+        )
+        self._grant_read_scripts(policy)  # its validators look whether the scripts are there
+        arns = [self._head_node_policy.managed_policy_arn, self._compute_policy.managed_policy_arn]
+        policy.add_statements(
+            iam.PolicyStatement(
+                actions=["iam:AttachRolePolicy", "iam:DetachRolePolicy"],
+                resources=[f"arn:{Aws.PARTITION}:iam::{Aws.ACCOUNT_ID}:role{PARALLELCLUSTER_PATH}*"],
+                conditions={"ArnEquals": {"iam:PolicyARN": arns}},
+            )
+        )
+        roles = f"arn:<AWS::Partition>:iam::<AWS::AccountId>:role{PARALLELCLUSTER_PATH}*"
+        accept(policy, f"IAM5[Resource::{roles}]", "ParallelCluster names its roles; the condition names the policies")
+        return policy
+
+    def _cluster(self, provider: CfnStack) -> CustomResource:
+        """DeletionPolicy Delete: the instances go with the stack; file system and bucket stand in the storage stack."""
+        return CustomResource(
+            self,
+            "Cluster",
+            resource_type="Custom::PclusterCluster",
+            service_token=Fn.get_att(provider.logical_id, "Outputs.ServiceToken").to_string(),
+            properties={
+                "ClusterName": self._settings.name,  # must differ from the name of this stack
+                "ClusterConfiguration": cluster_configuration(self._settings, self._facts()),
+                "DeletionPolicy": "Delete",
+            },
+        )
+
+    def _facts(self) -> ClusterFacts:
+        session_manager = iam.ManagedPolicy.from_aws_managed_policy_name(SESSION_MANAGER_POLICY)
+        return ClusterFacts(
+            head_node_subnet_id=self._network.head_node_subnet_id,
+            compute_subnet_id=self._network.compute_subnet_id,
+            node_security_group_id=self._network.node_security_group.security_group_id,
+            file_system_id=self._storage.file_system.ref,
+            script_url=self._script.s3_object_url,
+            bundle_url=self._bundle.s3_object_url,
+            bundle_sha256=self.bundle_sha256,
+            node_arguments=(
+                f"RESULTS_BUCKET={self._storage.bucket.bucket_name}",
+                f"AMP_REMOTE_WRITE_URL={self._observability.remote_write_url}",
+                f"LOG_GROUP={self._observability.log_group.ref}",
+            ),
+            head_node_policy_arns=(session_manager.managed_policy_arn, self._head_node_policy.managed_policy_arn),
+            compute_policy_arns=(self._compute_policy.managed_policy_arn,),
+        )
+
+    def _head_node_alarm(self) -> None:
+        """A dead head node starts no job and sends no metrics: AMP's own alerts would stay silent."""
+        if not self._observability.alarm_topic:
+            return
+        alarm = cloudwatch.Alarm(
+            self,
+            "HeadNodeAlarm",
+            alarm_description=f"The head node of {self._settings.name} fails its EC2 status checks",
+            metric=cloudwatch.Metric(
+                namespace="AWS/EC2",
+                metric_name="StatusCheckFailed",
+                dimensions_map={"InstanceId": self.head_node_id},
+                statistic="Maximum",
+                period=Duration.minutes(1),
+            ),
+            threshold=1,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            evaluation_periods=3,
+            treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
+        )
+        alarm.add_alarm_action(actions.SnsAction(self._observability.alarm_topic))

@@ -1,0 +1,122 @@
+"""Observability: metrics (AMP), dashboards (AMG), the nodes' log group, alarms by e-mail, and the budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import Aws, CfnOutput, RemovalPolicy, Stack
+from aws_cdk import aws_aps as aps
+from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_grafana as grafana
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from slipway.settings import Budget, Settings
+from stacks.checks import accept
+
+QUERY_ACTIONS = ["aps:QueryMetrics", "aps:GetSeries", "aps:GetLabels", "aps:GetMetricMetadata"]
+BUDGET_FORECAST_PERCENT = 100  # the month will end above the budget
+BUDGET_SPENT_PERCENT = 80  # most of it is gone
+
+
+class ObservabilityStack(Stack):
+    """Each part can be off: ``remote_write_url`` is empty without AMP, ``alarm_topic`` is None without an address."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: Settings, **kwargs: Any) -> None:
+        super().__init__(scope, id, **kwargs)
+        name, observability = settings.name, settings.observability
+        self.log_group = self._log_group(observability.retention_days)
+        self.prometheus = aps.CfnWorkspace(self, "Prometheus", alias=name) if observability.prometheus else None
+        self.grafana = self._grafana(name) if observability.grafana else None
+        self.alarm_topic = self._alarm_topic(observability.alert_email) if observability.alert_email else None
+        if settings.budget and observability.alert_email:
+            self._budget(name, settings.budget, observability.alert_email)
+        self._outputs()
+
+    @property
+    def remote_write_url(self) -> str:
+        """Where Prometheus on the head node sends to; empty without AMP."""
+        return f"{self.prometheus.attr_prometheus_endpoint}api/v1/remote_write" if self.prometheus else ""
+
+    def grant_remote_write(self, grantee: iam.IGrantable) -> None:
+        """Send metrics to this workspace; nothing without AMP."""
+        if self.prometheus:
+            arns = [self.prometheus.attr_arn]
+            iam.Grant.add_to_principal(grantee=grantee, actions=["aps:RemoteWrite"], resource_arns=arns)
+
+    def grant_write_logs(self, grantee: iam.IGrantable) -> None:
+        """Write to the nodes' log group."""
+        actions = ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"]
+        arns = [self.log_group.attr_arn]  # CloudFormation's ends in :* already and covers the streams
+        iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=arns)
+
+    def _log_group(self, retention_days: int) -> logs.CfnLogGroup:
+        """Without a name of its own: it is retained, and a second deployment would find the name taken."""
+        group = logs.CfnLogGroup(self, "LogGroup", retention_in_days=retention_days)
+        group.apply_removal_policy(RemovalPolicy.RETAIN)
+        return group
+
+    def _grafana(self, name: str) -> grafana.CfnWorkspace:
+        role = iam.Role(
+            self,
+            "GrafanaRole",
+            description="Amazon Managed Grafana reads the metrics of this cluster",
+            assumed_by=iam.ServicePrincipal(
+                "grafana.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}}
+            ),
+        )
+        if self.prometheus:
+            role.add_to_policy(iam.PolicyStatement(actions=QUERY_ACTIONS, resources=[self.prometheus.attr_arn]))
+            role.add_to_policy(iam.PolicyStatement(actions=["aps:ListWorkspaces"], resources=["*"]))
+            accept(role, "IAM5[Resource::*]", "aps:ListWorkspaces knows no resource; Grafana's page asks for it")
+        return grafana.CfnWorkspace(
+            self,
+            "Grafana",
+            name=name,
+            account_access_type="CURRENT_ACCOUNT",
+            authentication_providers=["AWS_SSO"],
+            permission_type="CUSTOMER_MANAGED",
+            role_arn=role.role_arn,
+            data_sources=["PROMETHEUS"],
+        )
+
+    def _alarm_topic(self, email: str) -> sns.Topic:
+        topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True)
+        topic.add_subscription(subscriptions.EmailSubscription(email))
+        topic.grant_publish(iam.ServicePrincipal("cloudwatch.amazonaws.com"))
+        accept(topic, "SNS2", "alarms carry names and numbers, no data; an encrypted topic needs a key of its own")
+        return topic
+
+    def _budget(self, name: str, budget: Budget, email: str) -> budgets.CfnBudget:
+        """Over the whole account: a tag filter counts nothing, silently, until the tag is activated for billing."""
+        who = budgets.CfnBudget.SubscriberProperty(address=email, subscription_type="EMAIL")
+        kinds = (("FORECASTED", BUDGET_FORECAST_PERCENT), ("ACTUAL", BUDGET_SPENT_PERCENT))
+        return budgets.CfnBudget(
+            self,
+            "Budget",
+            budget=budgets.CfnBudget.BudgetDataProperty(
+                budget_name=f"{name}-monthly",
+                budget_type="COST",
+                time_unit="MONTHLY",
+                budget_limit=budgets.CfnBudget.SpendProperty(amount=budget.monthly_usd, unit="USD"),
+            ),
+            notifications_with_subscribers=[
+                budgets.CfnBudget.NotificationWithSubscribersProperty(
+                    notification=budgets.CfnBudget.NotificationProperty(
+                        notification_type=kind, comparison_operator="GREATER_THAN", threshold=percent
+                    ),
+                    subscribers=[who],
+                )
+                for kind, percent in kinds
+            ],
+        )
+
+    def _outputs(self) -> None:
+        CfnOutput(self, "LogGroupName", value=self.log_group.ref)
+        if self.prometheus:
+            CfnOutput(self, "PrometheusEndpoint", value=self.prometheus.attr_prometheus_endpoint)
+        if self.grafana:
+            CfnOutput(self, "GrafanaUrl", value=f"https://{self.grafana.attr_endpoint}")

@@ -1,0 +1,141 @@
+"""Storage: the bucket, FSx for Lustre before it, and the associations between them. All of it outlives the stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from slipway.settings import Association, Fsx, Storage
+from stacks.checks import accept, every_resource_of_export
+from stacks.network import NetworkStack, close_egress
+
+LUSTRE_VERSION = "2.15"
+LUSTRE_PORTS = (ec2.Port.tcp(988), ec2.Port.tcp_range(1018, 1023))  # FSx for Lustre user guide, access control
+RESULTS_PREFIX = "acceptance/"
+CHANGES = ["NEW", "CHANGED", "DELETED"]
+OLD_VERSIONS_KEPT = Duration.days(90)
+BROKEN_UPLOADS_KEPT = Duration.days(7)
+
+
+class StorageStack(Stack):
+    """``bucket`` for data and results, ``file_system`` for the nodes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        storage: Storage,
+        network: NetworkStack,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(scope, id, **kwargs)
+        self._is_new_bucket = storage.bucket is None
+        self.bucket = self._existing_bucket(storage.bucket) if storage.bucket else self._new_bucket()
+        group = self._security_group(network.vpc, network.node_security_group)
+        self.file_system = self._file_system(storage.fsx, subnet_id=network.compute_subnet_id, security_group=group)
+        self._associations(storage.associations)
+        CfnOutput(self, "BucketName", value=self.bucket.bucket_name)
+        CfnOutput(self, "FileSystemId", value=self.file_system.ref)
+
+    def grant_write_results(self, policy: iam.ManagedPolicy) -> None:
+        """Add acceptance reports; nothing else of the bucket is read, replaced in silence (versions) or deleted."""
+        actions = ["s3:PutObject", "s3:AbortMultipartUpload"]
+        arns = [self.bucket.arn_for_objects(f"{RESULTS_PREFIX}*")]
+        iam.Grant.add_to_principal(grantee=policy, actions=actions, resource_arns=arns)
+        accept(policy, self._every_result(), "the names of runs are not known at deployment")
+
+    def _every_result(self) -> str:
+        if self._is_new_bucket:
+            return every_resource_of_export(self, self.bucket.bucket_arn, f"/{RESULTS_PREFIX}*")
+        return f"IAM5[Resource::arn:<AWS::Partition>:s3:::{self.bucket.bucket_name}/{RESULTS_PREFIX}*]"
+
+    def _new_bucket(self) -> s3.IBucket:
+        bucket = s3.Bucket(
+            self,
+            "Bucket",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            versioned=True,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    noncurrent_version_expiration=OLD_VERSIONS_KEPT,
+                    abort_incomplete_multipart_upload_after=BROKEN_UPLOADS_KEPT,
+                )
+            ],
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        accept(bucket, "S1", "access logs need a second bucket and its retention; CloudTrail data events tell the same")
+        return bucket
+
+    def _existing_bucket(self, name: str) -> s3.IBucket:
+        return s3.Bucket.from_bucket_name(self, "Bucket", name)
+
+    def _security_group(self, vpc: ec2.IVpc, nodes: ec2.ISecurityGroup) -> ec2.SecurityGroup:
+        """Lustre's ports between servers and nodes: the servers open connections to their clients as well."""
+        group = ec2.SecurityGroup(
+            self,
+            "FileSystemSecurityGroup",
+            vpc=vpc,
+            description="FSx for Lustre and its clients",
+            allow_all_outbound=False,
+        )
+        close_egress(group)
+        for port in LUSTRE_PORTS:
+            for peer in (group, nodes):
+                group.add_ingress_rule(peer, port, "Lustre")
+                group.add_egress_rule(peer, port, "Lustre")
+        return group
+
+    def _file_system(self, settings: Fsx, *, subnet_id: str, security_group: ec2.ISecurityGroup) -> fsx.CfnFileSystem:
+        file_system = fsx.CfnFileSystem(
+            self,
+            "FileSystem",
+            file_system_type="LUSTRE",
+            file_system_type_version=LUSTRE_VERSION,
+            storage_type="SSD",
+            storage_capacity=settings.capacity_gib,
+            subnet_ids=[subnet_id],
+            security_group_ids=[security_group.security_group_id],
+            lustre_configuration=fsx.CfnFileSystem.LustreConfigurationProperty(
+                deployment_type=settings.deployment.upper().replace("-", "_"),
+                per_unit_storage_throughput=settings.throughput_mb_s_per_tib,
+                data_compression_type=settings.compression.upper(),
+            ),
+        )
+        file_system.apply_removal_policy(RemovalPolicy.RETAIN)
+        return file_system
+
+    def _associations(self, associations: Sequence[Association]) -> None:
+        """One after the other: FSx times out when it works on several at once."""
+        before: fsx.CfnDataRepositoryAssociation | None = None
+        for number, association in enumerate(associations, start=1):
+            this = self._association(f"Association{number}", association)
+            if before:
+                this.add_resource_dependency(before)
+            before = this
+
+    def _association(self, id: str, association: Association) -> fsx.CfnDataRepositoryAssociation:
+        kind = fsx.CfnDataRepositoryAssociation
+        imports = kind.AutoImportPolicyProperty(events=CHANGES) if association.import_changes else None
+        exports = kind.AutoExportPolicyProperty(events=CHANGES) if association.export_changes else None
+        this = fsx.CfnDataRepositoryAssociation(
+            self,
+            id,
+            file_system_id=self.file_system.ref,
+            file_system_path=association.path,
+            data_repository_path=self.bucket.s3_url_for_object(association.prefix or None),
+            batch_import_meta_data_on_create=True,
+            s3=kind.S3Property(auto_import_policy=imports, auto_export_policy=exports),
+        )
+        this.apply_removal_policy(RemovalPolicy.RETAIN)
+        return this

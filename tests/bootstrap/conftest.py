@@ -1,0 +1,148 @@
+"""The throw-away machine, the bundle and the mirror that the tests of the node scripts share."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import jinja2
+import markupsafe
+import pytest
+
+from tests.bootstrap import host as machine
+
+ROOT = Path(__file__).resolve().parents[2]
+NODE_ENV = {
+    "CLUSTER_NAME": "ml",
+    "REGION": "us-east-1",
+    "FSX_MOUNT": "/fsx",
+    "RESULTS_BUCKET": "",
+    "AMP_REMOTE_WRITE_URL": "",
+    "LOG_GROUP": "/aws/parallelcluster/ml",
+    "PROMETHEUS_RETENTION_DAYS": "30",
+    "NCCL_SOURCE": "image",
+    "NCCL_VERSION": "v2.28.7-1",
+    "OFI_VERSION": "v1.17.2-aws",
+    "NCCL_ENVIRONMENT": "recommended",
+    "NGC_SECRET_ARN": "",
+    "SOFTWARE_MIRROR": "s3://mirror",
+    "STEP_TIMEOUT_S": "300",
+}
+# Acts as `aws` does for what the scripts use: copies objects out of a directory, fails on what is not there.
+AWS = b"""#!/bin/bash
+set -eu
+[ -e /srv/s3/.slow ] && sleep 0.3
+case "$1 $2" in
+  's3 cp')
+    source=${*: -2:1}
+    [ -f "/srv/s3/${source#s3://}" ] || { echo "fatal error: An error occurred (404): Key does not exist: $source" >&2; exit 1; }
+    cp "/srv/s3/${source#s3://}" "${*: -1}" ;;
+  'secretsmanager get-secret-value') cat /srv/secret ;;
+  *) echo "aws: $* is not served here" >&2; exit 252 ;;
+esac
+"""
+
+
+def pack(files: dict[str, tuple[bytes, int]]) -> bytes:
+    """Return a gzipped tar of path -> (content, mode)."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+        for name, (content, mode) in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), mode
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def acceptance_pyz() -> bytes:
+    """Return a zipapp that carries the real jinja2, and an acceptance of one line."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("__main__.py", "print('acceptance of the tests')\n")
+        for package in (jinja2, markupsafe):
+            folder = Path(package.__file__ or "").parent
+            for source in folder.rglob("*.py"):
+                archive.write(source, str(source.relative_to(folder.parent)))
+    return buffer.getvalue()
+
+
+def bundle_files() -> dict[str, tuple[bytes, int]]:
+    """Return the files of a bundle, made of this repository's own scripts."""
+    files: dict[str, tuple[bytes, int]] = {}
+    for folder in ("bootstrap", "headnode", "compute", "templates"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                files[str(path.relative_to(ROOT))] = (path.read_bytes(), path.stat().st_mode & 0o755)
+    template = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)  # noqa: S701  (no HTML)
+    text = template.from_string((ROOT / "templates/node.env.j2").read_text()).render(NODE_ENV)
+    files["node.env"] = (text.encode(), 0o644)
+    files["containers.txt"] = (b"# images\ndocker://nvcr.io#nvidia/pytorch:24.01-py3\n", 0o644)
+    files["acceptance.json"] = (b"{}\n", 0o644)
+    files["acceptance.pyz"] = (acceptance_pyz(), 0o644)
+    return files
+
+
+def program(name: str) -> bytes:
+    return Path("/usr/bin", name).read_bytes()
+
+
+@pytest.fixture(scope="session")
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the pinned file names, made of this machine's own programs, and SHA256SUMS."""
+    for name in ("prometheus", "promtool", "prometheus-node-exporter"):
+        if not Path("/usr/bin", name).exists():
+            pytest.skip(f"needs /usr/bin/{name}")
+    folder = tmp_path_factory.mktemp("mirror")
+    top = "prometheus-3.5.0.linux-amd64"
+    (folder / f"{top}.tar.gz").write_bytes(
+        pack({f"{top}/{name}": (program(name), 0o755) for name in ("prometheus", "promtool")})
+    )
+    top = "node_exporter-1.9.1.linux-amd64"
+    (folder / f"{top}.tar.gz").write_bytes(
+        pack({f"{top}/node_exporter": (program("prometheus-node-exporter"), 0o755)})
+    )
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.glob("*.gz"))]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[machine.Host]:
+    """A booted machine with the `aws` of the tests."""
+    reason = machine.missing()
+    if reason:
+        pytest.skip(reason)
+    booted = machine.Host(tmp_path_factory.mktemp("host"))
+    try:
+        booted.put("/usr/local/bin/aws", AWS, 0o755)
+        booted.run("mkdir -p /srv/s3/mirror /srv/s3/assets")
+        yield booted
+    finally:
+        booted.close()
+
+
+@pytest.fixture(scope="module")
+def node(host: machine.Host, mirror: Path) -> machine.Host:
+    """The machine with the mirror and the bundle in its S3; /srv/sha256 holds the bundle's hash."""
+    for path in mirror.iterdir():
+        host.put(f"/srv/s3/mirror/{path.name}", path.read_bytes())
+    bundle = pack(bundle_files())
+    host.put("/srv/s3/assets/bundle.gz", bundle)
+    host.put("/srv/sha256", hashlib.sha256(bundle).hexdigest().encode())
+    host.put("/srv/fetch-bundle.sh", (ROOT / "bootstrap/fetch-bundle.sh").read_bytes(), 0o755)
+    return host
+
+
+def bash(script: str) -> subprocess.CompletedProcess[str]:
+    """Run a bash script here, with common.sh sourced."""
+    text = f"source '{ROOT}/bootstrap/common.sh'\n{script}"
+    return subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
+
+
+sys.dont_write_bytecode = True

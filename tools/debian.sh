@@ -1,0 +1,60 @@
+# shellcheck shell=bash
+# Debian and Ubuntu packages of the local hosts. Sourced by setup.sh.
+# Installs only what is missing; nothing that gets installed is started, now or at the next boot.
+
+# package:command pairs; a package counts as present when its command is there, however it got there.
+readonly DEBIAN_HOST_PACKAGES=(
+  slurmctld:slurmctld slurmd:slurmd slurm-client:srun munge:munged openmpi-bin:mpirun libopenmpi-dev:mpicc gcc:gcc
+  iproute2:ip systemd:systemctl systemd-container:systemd-nspawn dbus:dbus-daemon util-linux:unshare python3:/usr/bin/python3
+  prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter procps:ps curl:curl
+)
+
+# The packages whose command is missing, one a line.
+debian::missing() {
+  local pair
+  for pair in "${DEBIAN_HOST_PACKAGES[@]}"; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "${pair#*:}" >/dev/null || printf '%s\n' "${pair%%:*}"
+  done
+}
+
+# debian::install_if_root PACKAGE...: installs them when this is root on a machine with apt; otherwise says what to type.
+debian::install_if_root() {
+  if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+    printf 'setup: missing: %s\n' "$*" >&2
+    printf 'setup: Hint: sudo apt-get install --no-install-recommends %s\n' "$*" >&2
+    return 3
+  fi
+  printf 'setup: Debian packages %s ...\n' "$*"
+  local policy=/usr/sbin/policy-rc.d log made=0 rc=0
+  log=$(mktemp "${TMPDIR:-/tmp}/slipway-apt.XXXXXX")
+  # 101 tells Debian's package scripts to start no service; left alone where the machine has a policy of its own.
+  if [[ ! -e $policy ]]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+    made=1
+  fi
+  { apt-get update --quiet && DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends "$@"; } >"$log" 2>&1 || rc=$?
+  ((made == 0)) || rm -f "$policy"
+  if ((rc != 0)); then
+    tail -n 15 "$log" >&2
+    printf 'setup: FAULT apt-get failed (exit %s), log %s\n' "$rc" "$log" >&2
+    return 3
+  fi
+  rm -f "$log"
+}
+
+debian::host_packages() {
+  local missing=() unit
+  mapfile -t missing < <(debian::missing)
+  if ((${#missing[@]} == 0)); then
+    printf 'setup: Debian packages are there\n'
+    return
+  fi
+  debian::install_if_root "${missing[@]}" || return
+  # The local hosts start these themselves; on the machine they would only take ports and memory.
+  if [[ -d /run/systemd/system ]]; then
+    for unit in slurmctld slurmd munge prometheus prometheus-node-exporter; do
+      case " ${missing[*]} " in *" $unit "*) systemctl disable --quiet "$unit" 2>/dev/null || true ;; esac
+    done
+  fi
+}
