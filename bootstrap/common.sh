@@ -304,14 +304,18 @@ unit::ensure() { # UNIT FILE ...
   log::info "started $unit"
 }
 
-# A service that dies at once is still "active" for a moment: it has to be so twice, half a second apart.
+# A service that dies at once is still "active" for a moment: it has to be so twice, a while apart.
 unit::wait_active() { # UNIT
-  local end=$((SECONDS + UNIT_TIMEOUT_S)) good=0
+  local end=$((SECONDS + UNIT_TIMEOUT_S)) good=0 state
   while [ "$SECONDS" -lt "$end" ]; do
-    if systemctl is-active --quiet "$1"; then good=$((good + 1)); else good=0; fi
+    state=$(systemctl show --property ActiveState --value "$1")/$(systemctl show --property SubState --value "$1")
+    case $state in
+      active/*) good=$((good + 1)) ;;
+      failed/* | */auto-restart) break ;;
+      *) good=0 ;;
+    esac
     [ "$good" -lt 2 ] || return 0
-    if systemctl is-failed --quiet "$1"; then break; fi
-    sleep 0.5
+    sleep 0.3
   done
   unit::fail "$1" "is not running"
 }

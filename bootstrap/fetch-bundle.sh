@@ -20,6 +20,7 @@ export HOME="${HOME:-/root}"
 
 readonly OPT_DIR=/opt/slipway
 readonly ETC_DIR=/etc/slipway
+readonly LOCK=/run/slipway-fetch.lock
 readonly FETCH_TRIES=5
 readonly FETCH_TIMEOUT_S=120
 readonly LOCK_TIMEOUT_S=600
@@ -119,7 +120,7 @@ fetch::main() {
   local setup=headnode/setup-headnode.sh
   [ "$1" = head ] || setup=compute/setup-compute.sh
   mkdir -p "$OPT_DIR/releases" "$ETC_DIR"
-  exec {LOCK_FD}>"$OPT_DIR/.lock"
+  exec {LOCK_FD}>"$LOCK"
   flock --wait "$LOCK_TIMEOUT_S" "$LOCK_FD" ||
     fetch::die 1 "another fetch-bundle.sh ran for more than $LOCK_TIMEOUT_S s" "look for it with 'ps ax'"
   # What a killed run left: nobody else works here while the lock is held.

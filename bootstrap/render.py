@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--env", type=Path, required=True, help="file of KEY=VALUE lines")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("pairs", nargs="*", help="further KEY=VALUE")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     try:
         # Only a line feed ends a line: splitlines() would also split at characters that a value may hold.
         values = parse_pairs(options.env.read_text(encoding="utf-8").split("\n"), str(options.env))

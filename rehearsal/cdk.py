@@ -26,7 +26,12 @@ class DeployFailed(Exception):
 
 
 def deploy(
-    settings: Path, stacks: list[str], cdk_out: Path, log: Path, environment: Mapping[str, str], on_line: Callable[[str], None]
+    settings: Path,
+    stacks: list[str],
+    cdk_out: Path,
+    log: Path,
+    environment: Mapping[str, str],
+    on_line: Callable[[str], None],
 ) -> None:
     """Deploy ``stacks`` with the CDK CLI; its output goes to ``log``.
 
@@ -40,7 +45,13 @@ def deploy(
     lines: list[str] = []
     with log.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(
-            command, cwd=REPOSITORY, env=_environment(environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=REPOSITORY,
+            env=_environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         try:
             for raw in process.stdout or ():

@@ -1,4 +1,4 @@
-"""One rehearsal from beginning to end: embedded AWS, ``cdk deploy``, local hosts, acceptance, verdict, and nothing left."""
+"""One rehearsal from beginning to end: embedded AWS, ``cdk deploy``, local hosts, acceptance, verdict."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from botocore.exceptions import ClientError
 from rich.console import Console
 
 from rehearsal import cdk
+from rehearsal.account import seed_of
 from rehearsal.cloud.model import STACK_TYPE, CloudEvent
+from rehearsal.cloud.seed import make_bucket
 from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.hosts import HostsError, cgroups
 from rehearsal.hosts.faults import Fault, parse_fault
@@ -30,6 +32,7 @@ from rehearsal.specification import TOOLS, Specification
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_USAGE, SlipwayError
 from slipway.settings import Settings, load_settings
 
+GATEWAY_NAME = "aws.rehearsal"  # the engine's name in the hosts' /etc/hosts
 POLL_INTERVAL_S = 1.0  # of the acceptance resource; on AWS the stack says 30 s
 ALL_STACKS = ("network", "storage", "observability", "cluster", "acceptance")
 FAILED = re.compile(r"FAILED|ROLLBACK")
@@ -40,7 +43,7 @@ class Interrupted(Exception):
 
 
 def main(specification: str) -> int:
-    """Run the rehearsal that the JSON text asks for; returns the exit code. No error leaves a traceback on the screen."""
+    """Run the rehearsal that the JSON text asks for; returns the exit code. No traceback reaches the screen."""
     spec = Specification.from_json(specification)
     console = Console(highlight=False, stderr=spec.as_json)
     try:
@@ -65,7 +68,7 @@ def main(specification: str) -> int:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C, SIGTERM, and the end of the process that started us (its end of our standard input) become Interrupted."""
+    """Ctrl-C, SIGTERM and the end of the process that started us (it holds our standard input) become Interrupted."""
 
     def stop(_number: int, _frame: object) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -92,7 +95,8 @@ class Engine:
         self.console = console
         self.progress = Progress(console)
         self.memory = MemoryWatch()
-        folder = spec.output / f"{settings.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid() if spec.cloud_only else os.urandom(2).hex()}"
+        stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        folder = spec.output / f"{settings.name}-{stamp}"
         folder.mkdir(parents=True)
         self.outcome = Outcome(folder)
         self.aws = EmbeddedAws(
@@ -101,7 +105,8 @@ class Engine:
             host="127.0.0.1" if spec.cloud_only else "0.0.0.0",  # noqa: S104 (the namespace has no other network)
             port=spec.port if spec.cloud_only else AWS_PORT,
             listener=self._on_event,
-            interval_s=POLL_INTERVAL_S,
+            metrics_host=None if spec.cloud_only else GATEWAY_NAME,
+            query_interval_s=POLL_INTERVAL_S,
         )
         self.provider = ClusterProvider(
             self.aws, self.progress, spec.work, cloud_only=spec.cloud_only, max_hosts=spec.max_hosts, faults=faults
@@ -126,7 +131,14 @@ class Engine:
         cdk_out = self.spec.work / "cdk.out"
         try:
             with self.progress.phase("cdk deploy"):
-                cdk.deploy(self.spec.settings, self._stacks(), cdk_out, self.outcome.folder / "cdk.log", self.aws.env(), self._on_cdk_line)
+                cdk.deploy(
+                    self.spec.settings,
+                    self._stacks(),
+                    cdk_out,
+                    self.outcome.folder / "cdk.log",
+                    self.aws.env(),
+                    self._on_cdk_line,
+                )
         except cdk.DeployFailed as error:
             if not self.outcome.faults:
                 self.outcome.faults.append(f"{error}; its last line: {error.tail[-1] if error.tail else '(none)'}")
@@ -150,23 +162,29 @@ class Engine:
         self.aws.register_custom_resource("Custom::PclusterCluster", self.provider.handle)
         self.aws.set_ssm_runner(self.provider.run_command)
         self.aws.start()
-        self.aws.seed(self.settings)
+        self.aws.seed(seed_of(self.settings))
         if not self.spec.cloud_only:
-            s3 = self.aws.client("s3")
-            s3.create_bucket(Bucket=MIRROR_BUCKET)
+            s3 = self.aws.clients("s3")
+            make_bucket(self.aws.clients, MIRROR_BUCKET)
             for file in sorted((TOOLS / "mirror").iterdir()):
                 s3.upload_file(str(file), MIRROR_BUCKET, file.name)
 
     def _stacks(self) -> list[str]:
         """All stacks; without hosts nothing can be measured, so acceptance is left out."""
-        parts = [part for part in ALL_STACKS if part != "acceptance" or not (self.spec.cloud_only or self.settings.acceptance.scenario == "none")]
+        parts = [
+            part
+            for part in ALL_STACKS
+            if part != "acceptance" or not (self.spec.cloud_only or self.settings.acceptance.scenario == "none")
+        ]
         for part in parts:
             self.progress.update("stack", f"{self.settings.name}-{part}", "waiting", quiet=True)
         return [f"{self.settings.name}-{part}" for part in parts]
 
     def _on_event(self, event: CloudEvent) -> None:
         if event.resource_type == STACK_TYPE and event.logical_id == event.stack:
-            state = "failed" if FAILED.search(event.status) else "ok" if event.status.endswith("COMPLETE") else "running"
+            state = (
+                "failed" if FAILED.search(event.status) else "ok" if event.status.endswith("COMPLETE") else "running"
+            )
             self.progress.update("stack", event.stack, state, event.status)
             return
         if event.status.endswith("_FAILED"):
@@ -184,20 +202,34 @@ class Engine:
 
     def _collect(self) -> None:
         """The report and the hosts' logs, also of a failed deployment."""
-        bucket = self.aws.results_bucket(self.settings)
+        bucket = self._results_bucket()
         if bucket:
             self.outcome.report_folder = fetch_results(self.aws, bucket, self.outcome.folder / "acceptance")
             self.outcome.report = read_report(self.outcome.report_folder)
         if self.provider.fleet is not None:
             self._collect_logs()
 
+    def _results_bucket(self) -> str | None:
+        """The bucket that the storage stack made or was given; None when that stack did not come to stand."""
+        try:
+            stack = self.aws.clients("cloudformation").describe_stacks(StackName=f"{self.settings.name}-storage")[
+                "Stacks"
+            ][0]
+        except ClientError:
+            return None
+        return next(
+            (str(output["OutputValue"]) for output in stack.get("Outputs", []) if output["OutputKey"] == "BucketName"),
+            None,
+        )
+
     def _collect_logs(self) -> None:
-        for host in (self.provider.fleet.hosts.values() if self.provider.fleet else ()):
+        """Each host's setup log; a host that no longer answers has none."""
+        for host in self.provider.fleet.hosts.values() if self.provider.fleet else ():
             with contextlib.suppress(HostsError, OSError):
-                logs = host.exec(["tar", "-C", "/var/log", "-cz", "slipway"], timeout_s=20)
-                if logs.ok:
-                    continue
-        self.outcome.faults = list(dict.fromkeys(self.outcome.faults))
+                log = host.exec(["cat", "/var/log/slipway/setup.log"], timeout_s=20)
+                target = self.outcome.folder / "hosts" / f"{host.name}.log"
+                target.parent.mkdir(exist_ok=True)
+                target.write_text(log.stdout, encoding="utf-8")
 
     def _end(self) -> None:
         with self.progress.phase("everything is ended"):

@@ -1,4 +1,4 @@
-"""What came of a rehearsal: the acceptance report fetched from the results bucket, and the last lines the user reads."""
+"""What came of a rehearsal: the report fetched from the results bucket, and the last lines the user reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Outcome:
 
 def fetch_results(aws: EmbeddedAws, bucket: str, folder: Path) -> Path | None:
     """Copy every acceptance run from the results bucket to ``folder``; returns the newest run's folder."""
-    s3 = aws.client("s3")
+    s3 = aws.clients("s3")
     newest: Path | None = None
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=PREFIX):
         for item in page.get("Contents", []):
@@ -78,5 +78,11 @@ def print_result(console: Console, outcome: Outcome) -> None:
         console.print(f"Report: {outcome.report_folder / 'report.html'}", soft_wrap=True, highlight=False)
     console.print(f"Logs:   {outcome.folder}", soft_wrap=True, highlight=False)
     first = outcome.faults[0].splitlines()[0] if outcome.faults else ""
-    last = "[RESULT] FAILURE: interrupted" if outcome.interrupted else f"[RESULT] FAILURE: {first}" if first else "[RESULT] SUCCESS"
+    last = (
+        "[RESULT] FAILURE: interrupted"
+        if outcome.interrupted
+        else f"[RESULT] FAILURE: {first}"
+        if first
+        else "[RESULT] SUCCESS"
+    )
     console.print(last, markup=False, highlight=False, soft_wrap=True)

@@ -38,7 +38,7 @@ PARALLEL_ACTIONS = 4
 AWS_PORT = 5000
 
 ACCEPTED_WARNINGS = {
-    "DetailedMonitoringValidator": "one-minute metrics of the instances are wanted; they cost what the message says",
+    "DetailedMonitoringValidator": "one-minute metrics are wanted; the message says what they cost",
     "EfaOsArchitectureValidator": "named by the message when an OS has no tested EFA; the example files use tested ones",
 }
 """Warnings of ParallelCluster's validators that we accept, each with the reason. Every other warning is a failure."""
@@ -58,10 +58,17 @@ class Node:
 
 
 class ClusterProvider:
-    """Serves one cluster. ``max_hosts`` bounds the compute hosts a queue; None of the hosts is booted with ``cloud_only``."""
+    """Serves one cluster. ``max_hosts`` bounds the compute hosts of a queue; with ``cloud_only`` none is booted."""
 
     def __init__(
-        self, aws: EmbeddedAws, progress: Progress, work: Path, *, cloud_only: bool, max_hosts: int, faults: tuple[Fault, ...] = ()
+        self,
+        aws: EmbeddedAws,
+        progress: Progress,
+        work: Path,
+        *,
+        cloud_only: bool,
+        max_hosts: int,
+        faults: tuple[Fault, ...] = (),
     ) -> None:
         self._aws = aws
         self._progress = progress
@@ -90,7 +97,7 @@ class ClusterProvider:
         addresses = self._start_instances(name, nodes)
         if not self._cloud_only:
             try:
-                self._boot(name, configuration, nodes, addresses)
+                self._boot(name, nodes, addresses)
             except HostsError as error:
                 raise ResourceFailed(str(error)) from error
         return ResourceResult(name, self._attributes(name, nodes[0], addresses, messages))
@@ -108,7 +115,11 @@ class ClusterProvider:
         with self._progress.phase("acceptance through Slurm", depth=1):
             done = host.stream(["/bin/sh", "-c", "\n".join(commands)], on_line, timeout_s=timeout_s)
         self.acceptance_output = done.stdout
-        self._progress.update("job", "acceptance", "ok" if done.ok else "failed", lines[-1].strip() if lines else "no output")
+        self._progress.update(
+            "job", "acceptance", "ok" if done.ok else "failed", lines[-1].strip() if lines else "no output"
+        )
+        if done.timed_out:
+            raise TimeoutError(f"not done after {timeout_s:.0f} s")
         return done.rc, done.stdout, done.stderr
 
     def stop(self) -> None:
@@ -127,33 +138,50 @@ class ClusterProvider:
     def _validate(self, name: str, configuration: dict[str, Any]) -> list[ValidationMessage]:
         self._progress.update("check", "pcluster", "running", "create-cluster --dryrun")
         messages = validate(
-            configuration, name=name, region=self._aws.region, endpoint=self._aws.pcluster_endpoint, pcluster_bin=PCLUSTER, run_dir=self._work / "pcluster"
+            configuration,
+            name=name,
+            region=self._aws.region,
+            endpoint=self._aws.address_endpoint,
+            pcluster_bin=PCLUSTER,
+            run_dir=self._work / "pcluster",
         )
-        refused = [message for message in messages if message.level == "ERROR" or (message.level == "WARNING" and message.type not in ACCEPTED_WARNINGS)]
-        self.warnings = [message for message in messages if message.level == "WARNING" and message.type in ACCEPTED_WARNINGS]
+        refused = [
+            message
+            for message in messages
+            if message.level == "ERROR" or (message.level == "WARNING" and message.type not in ACCEPTED_WARNINGS)
+        ]
+        self.warnings = [
+            message for message in messages if message.level == "WARNING" and message.type in ACCEPTED_WARNINGS
+        ]
         if refused:
             self._progress.update("check", "pcluster", "failed", refused[0].message)
-            raise ResourceFailed("ParallelCluster's validators refuse the configuration: " + "; ".join(f"{one.type}: {one.message}" for one in refused))
+            raise ResourceFailed(
+                "ParallelCluster's validators refuse the configuration: "
+                + "; ".join(f"{one.type}: {one.message}" for one in refused)
+            )
         self._progress.update("check", "pcluster", "ok", f"validators passed, {len(self.warnings)} accepted warnings")
         return messages
 
     def _start_instances(self, cluster: str, nodes: list[Node]) -> dict[str, str]:
         """An emulated EC2 instance for each node; returns each node's private address."""
-        ec2 = self._aws.client("ec2")
-        image = ec2.describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": ["aws-parallelcluster-*"]}])["Images"][0]
+        ec2 = self._aws.clients("ec2")
+        image = ec2.describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": ["aws-parallelcluster-*"]}])[
+            "Images"
+        ][0]
         addresses: dict[str, str] = {}
         for node in nodes:
-            tags = [{"Key": "Name", "Value": node.name}, {"Key": "parallelcluster:cluster-name", "Value": cluster}]
+            names = {"Name": node.name, "parallelcluster:cluster-name": cluster}
+            tags = [{"Key": key, "Value": value} for key, value in names.items()]
             started = ec2.run_instances(
                 ImageId=image["ImageId"], InstanceType=node.instance_type, SubnetId=node.subnet_id, MinCount=1, MaxCount=1,
                 TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
             )["Instances"][0]  # fmt: skip
             self._instances[started["InstanceId"]] = node.name
             addresses[node.name] = started["PrivateIpAddress"]
-            self._aws.register_instance(started["InstanceId"])
+            self._aws.register_instance(started["InstanceId"], node.name, started["PrivateIpAddress"])
         return addresses
 
-    def _boot(self, name: str, configuration: dict[str, Any], nodes: list[Node], addresses: dict[str, str]) -> None:
+    def _boot(self, name: str, nodes: list[Node], addresses: dict[str, str]) -> None:
         cidr = self._network_of(nodes[0].subnet_id)
         gateway = str(ipaddress.IPv4Network(cidr).network_address + 2)  # where a VPC has its own services
         fleet = self.fleet = Fleet(
@@ -190,21 +218,25 @@ class ClusterProvider:
     def _run_actions(self, host: Host, node: Node) -> None:
         def on_line(line: str) -> None:
             if line.startswith("slipway: "):
-                self._progress.update("host", host.name, "running", line.removeprefix("slipway: "), quiet="started" in line)
+                self._progress.update(
+                    "host", host.name, "running", line.removeprefix("slipway: "), quiet="started" in line
+                )
 
         try:
-            run_custom_actions(host, node.actions, self._aws.client("s3"), on_line, timeout_s=ACTION_TIMEOUT_S)
+            run_custom_actions(host, node.actions, self._aws.clients("s3"), on_line, timeout_s=ACTION_TIMEOUT_S)
         except HostsError as error:
             self._progress.update("host", host.name, "failed", str(error).splitlines()[0])
             raise
         self._progress.update("host", host.name, "ok", "bootstrap done")
 
     def _network_of(self, subnet_id: str) -> str:
-        ec2 = self._aws.client("ec2")
+        ec2 = self._aws.clients("ec2")
         vpc_id = ec2.describe_subnets(SubnetIds=[subnet_id])["Subnets"][0]["VpcId"]
         return str(ec2.describe_vpcs(VpcIds=[vpc_id])["Vpcs"][0]["CidrBlock"])
 
-    def _attributes(self, name: str, head: Node, addresses: dict[str, str], messages: list[ValidationMessage]) -> dict[str, Any]:
+    def _attributes(
+        self, name: str, head: Node, addresses: dict[str, str], messages: list[ValidationMessage]
+    ) -> dict[str, Any]:
         """describe-cluster, flattened as ParallelCluster's provider does."""
         instance = next(instance for instance, node in self._instances.items() if node == head.name)
         return {
@@ -223,7 +255,7 @@ class ClusterProvider:
 
 
 def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node]:
-    """The head node and each queue's static nodes, at most ``max_hosts`` a queue, named as ParallelCluster names them."""
+    """The head node and each queue's static nodes (at most ``max_hosts`` of them), named as ParallelCluster does."""
     head = configuration["HeadNode"]
     nodes = [Node("head", "head", head["InstanceType"], head["Networking"]["SubnetId"], head.get("CustomActions", {}))]
     for queue in configuration["Scheduling"]["SlurmQueues"]:

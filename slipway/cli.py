@@ -37,7 +37,9 @@ def check(file: SettingsFile, as_json: AsJson = False) -> None:
         settings = load_settings(file)
     except SettingsError as error:
         if as_json:
-            print(json.dumps({"file": str(file), "valid": False, "faults": [fault.as_dict() for fault in error.faults]}))
+            print(
+                json.dumps({"file": str(file), "valid": False, "faults": [fault.as_dict() for fault in error.faults]})
+            )
         else:
             print(error, file=sys.stderr)
             print(f"{len(error.faults)} fault{'s' if len(error.faults) != 1 else ''} in {file}", file=sys.stderr)
@@ -52,7 +54,9 @@ def check(file: SettingsFile, as_json: AsJson = False) -> None:
 @export.command("pcluster")
 def export_pcluster(
     file: SettingsFile,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; standard output when left out.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write; standard output when left out.")
+    ] = None,
 ) -> None:
     """Write ParallelCluster's cluster configuration. Ids that only a deployment knows are placeholders, each named."""
     from slipway.cluster_config import cluster_configuration, placeholder_facts
@@ -66,7 +70,10 @@ def export_pcluster(
         yaml.dump(configuration, sys.stdout)
     else:
         _write_whole(output, lambda stream: yaml.dump(configuration, stream))
-    print("placeholders stand for ids that only a deployment knows: subnets, security group, file system, assets", file=sys.stderr)
+    print(
+        "placeholders stand for ids that only a deployment knows: subnets, security group, file system, assets",
+        file=sys.stderr,
+    )
 
 
 @app.command()
@@ -75,19 +82,34 @@ def rehearse(
     cloud_only: Annotated[bool, typer.Option("--cloud-only", help="Everything up to Slurm; needs no root.")] = False,
     break_: Annotated[
         list[str] | None,
-        typer.Option("--break", metavar="KIND", help="A fault on purpose: slow-node=gpu-3, bootstrap=compute, bootstrap=head, hang."),
+        typer.Option(
+            "--break",
+            metavar="KIND",
+            help="A fault on purpose: slow-node=gpu-3, bootstrap=compute, bootstrap=head, hang.",
+        ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the embedded AWS with --cloud-only; 0: a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the embedded AWS with --cloud-only; 0: a free one.")
+    ] = 0,
     max_hosts: Annotated[int, typer.Option(min=1, max=32, help="Boot at most this many compute hosts a queue.")] = 8,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the report and the logs go.")] = Path("rehearsals"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the report and the logs go.")] = Path(
+        "rehearsals"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """The whole deployment on this machine: embedded AWS, real Slurm hosts, real all_reduce, verdict and report."""
-    from slipway.rehearse import Rehearsal, rehearse as run
+    from slipway.rehearse import Rehearsal
+    from slipway.rehearse import rehearse as run
 
     load_settings(file)
     options = Rehearsal(
-        settings=file.resolve(), cloud_only=cloud_only, breaks=tuple(break_ or ()), port=port, max_hosts=max_hosts, output=output, as_json=as_json
+        settings=file.resolve(),
+        cloud_only=cloud_only,
+        breaks=tuple(break_ or ()),
+        port=port,
+        max_hosts=max_hosts,
+        output=output,
+        as_json=as_json,
     )
     raise typer.Exit(run(options))
 
@@ -117,12 +139,10 @@ def _write_whole(path: Path, write: Callable[[Any], None]) -> None:
 def main() -> int:
     """Run the command; every error that Slipway knows ends in its text and its exit code, never in a traceback."""
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # an Exit raised inside comes back as its code
     except SlipwayError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except typer.Exit as stop:
-        return stop.exit_code
     except (typer.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return 130
@@ -132,4 +152,4 @@ def main() -> int:
         show = getattr(error, "show", None)
         show() if show else print(error, file=sys.stderr)
         return EXIT_USAGE
-    return EXIT_GOOD
+    return code if isinstance(code, int) else EXIT_GOOD

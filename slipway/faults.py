@@ -32,7 +32,9 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     return f"one of: {', '.join(known)}" if len(known) <= 20 else ""
 
 
-def faults_of(error: ValidationError, source: Source, model: type[BaseModel]) -> tuple[list[Fault], list[tuple[PathKey, ...]]]:
+def faults_of(
+    error: ValidationError, source: Source, model: type[BaseModel]
+) -> tuple[list[Fault], list[tuple[PathKey, ...]]]:
     """Every error as a Fault, and the paths that are wrong."""
     faults, paths = [], []
     for detail in error.errors(include_url=False):
@@ -50,7 +52,9 @@ def _path_in_file(loc: Sequence[PathKey], source: Source) -> tuple[PathKey, ...]
     path: list[PathKey] = []
     node: Any = source.tree
     for index, key in enumerate(loc):
-        inside = (isinstance(node, dict) and key in node) or (isinstance(node, list) and isinstance(key, int) and key < len(node))
+        inside = (isinstance(node, dict) and key in node) or (
+            isinstance(node, list) and isinstance(key, int) and key < len(node)
+        )
         if inside:
             path.append(key)
             node = node[key]
@@ -71,7 +75,9 @@ def _rule_and_hint(detail: Any, path: Sequence[PathKey], model: type[BaseModel])
     if kind == "instance_type":
         return detail["msg"], did_you_mean(str(detail["input"]), context["choices"])
     for prefix, words in KIND_WORDS.items():
-        if kind in {f"{prefix}_type", f"{prefix}_parsing", f"{prefix}_from_float"} or (prefix == "date" and kind.startswith("date")):
+        if kind in {f"{prefix}_type", f"{prefix}_parsing", f"{prefix}_from_float"} or (
+            prefix == "date" and kind.startswith("date")
+        ):
             return f"must be {words}", ""
     if kind in {"model_type", "dict_type", "model_attributes_type"}:
         return "must be a table of keys", ""
@@ -79,6 +85,8 @@ def _rule_and_hint(detail: Any, path: Sequence[PathKey], model: type[BaseModel])
 
 
 def _literal_hint(value: Any, expected: str) -> str:
+    if not isinstance(value, str):
+        return ""
     choices = expected.replace(" or ", ", ").split(", ")
     hint = did_you_mean(str(value), choices)
     return hint if hint.startswith("did") else ""

@@ -28,7 +28,19 @@ ENVIRONMENTS = (
     (REPOSITORY / "node_modules/.bin/cdk", "the CDK CLI"),
 )
 HOST_TOOLS = REPOSITORY / ".rehearsal-tools"
-COMMANDS = ("unshare", "nsenter", "systemd-nspawn", "ip", "tc", "mount", "slurmctld", "slurmd", "srun", "munged", "mpirun")
+COMMANDS = (
+    "unshare",
+    "nsenter",
+    "systemd-nspawn",
+    "ip",
+    "tc",
+    "mount",
+    "slurmctld",
+    "slurmd",
+    "srun",
+    "munged",
+    "mpirun",
+)
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEEDED_DISK_MB = 300  # the CDK CLI's and jsii's working files; the hosts' files lie in memory
 NEEDED_MEMORY_MB = 4000
@@ -64,19 +76,29 @@ def rehearse(options: Rehearsal) -> int:
 
 def missing_parts(options: Rehearsal) -> list[str]:
     """What this machine lacks, one line each with its repair; empty when the rehearsal can start."""
-    lines = [f"{what} is missing: {path}. Hint: make setup-rehearsal" for path, what in ENVIRONMENTS if not path.exists()]
+    lines = [
+        f"{what} is missing: {path}. Hint: make setup-rehearsal" for path, what in ENVIRONMENTS if not path.exists()
+    ]
     if options.cloud_only:
         return lines
     if os.geteuid() != 0:
         lines.append("local hosts need root (namespaces, mounts). Hint: sudo make rehearse, or add --cloud-only")
-    commands = [name for name in COMMANDS if shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}") is None]
+    commands = [
+        name for name in COMMANDS if shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}") is None
+    ]
     if commands:
-        lines.append(f"commands are missing: {', '.join(commands)}. Hint: sudo tools/setup.sh debian, or add --cloud-only")
+        lines.append(
+            f"commands are missing: {', '.join(commands)}. Hint: sudo tools/setup.sh debian, or add --cloud-only"
+        )
     if not HOST_TOOLS.is_dir():
-        lines.append(f"the tools of the local hosts are missing: {HOST_TOOLS}. Hint: tools/setup.sh hosts, or add --cloud-only")
+        lines.append(
+            f"the tools of the local hosts are missing: {HOST_TOOLS}. Hint: tools/setup.sh hosts, or add --cloud-only"
+        )
     available = _available_memory_mb()
     if available is not None and available < NEEDED_MEMORY_MB:
-        lines.append(f"memory: {available} MB free, local hosts need {NEEDED_MEMORY_MB}. Hint: free some, or add --cloud-only")
+        lines.append(
+            f"memory: {available} MB free, local hosts need {NEEDED_MEMORY_MB}. Hint: free some, or add --cloud-only"
+        )
     return lines
 
 
@@ -91,7 +113,9 @@ def _check_use(options: Rehearsal) -> None:
             try:
                 probe.bind(("127.0.0.1", options.port))
             except OSError as error:
-                raise UsageError(f"--port {options.port}: {error.strerror}. Hint: another port, or 0 for a free one") from None
+                raise UsageError(
+                    f"--port {options.port}: {error.strerror}. Hint: another port, or 0 for a free one"
+                ) from None
     if options.output.exists() and not options.output.is_dir():
         raise UsageError(f"--output {options.output}: is a file. Hint: name a folder")
 
@@ -110,14 +134,20 @@ def _work_folder() -> Path:
     try:
         free_mb = shutil.disk_usage(where).free // 1_000_000
         if free_mb < NEEDED_DISK_MB:
-            raise EnvironmentFault(f"{where}: {free_mb} MB free, the rehearsal needs {NEEDED_DISK_MB}. Hint: make room, or set TMPDIR")
+            raise EnvironmentFault(
+                f"{where}: {free_mb} MB free, the rehearsal needs {NEEDED_DISK_MB}. Hint: make room, or set TMPDIR"
+            )
         return Path(tempfile.mkdtemp(prefix="slipway-", dir=where))
     except OSError as error:
         raise EnvironmentFault(f"{where}: {error.strerror}. Hint: make room, or set TMPDIR to another folder") from None
 
 
 def _command(options: Rehearsal, work: Path) -> list[str]:
-    specification = {**dataclasses.asdict(options), "settings": str(options.settings), "output": str(options.output.absolute())}
+    specification = {
+        **dataclasses.asdict(options),
+        "settings": str(options.settings),
+        "output": str(options.output.absolute()),
+    }
     engine = [str(ENGINE_PYTHON), "-m", "rehearsal", json.dumps({**specification, "work": str(work)})]
     if options.cloud_only:
         return engine
@@ -129,7 +159,11 @@ def _command(options: Rehearsal, work: Path) -> list[str]:
 
 def _environment(work: Path) -> dict[str, str]:
     """No variable of the user's AWS set-up and no home of theirs: a rehearsal can meet no real account."""
-    kept = {name: os.environ[name] for name in ("TERM", "LANG", "LC_ALL", "COLUMNS", "LINES", "NO_COLOR", "CI") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("TERM", "LANG", "LC_ALL", "COLUMNS", "LINES", "NO_COLOR", "CI")
+        if name in os.environ
+    }
     home, temporary = work / "home", work / "tmp"
     home.mkdir()
     temporary.mkdir()
@@ -147,7 +181,9 @@ def _environment(work: Path) -> dict[str, str]:
 def _run_engine(options: Rehearsal, work: Path) -> int:
     """The engine reads its standard input to the end: when this process is gone, it knows and stops."""
     try:
-        process = subprocess.Popen(_command(options, work), stdin=subprocess.PIPE, env=_environment(work), cwd=REPOSITORY)
+        process = subprocess.Popen(
+            _command(options, work), stdin=subprocess.PIPE, env=_environment(work), cwd=REPOSITORY
+        )
     except OSError as error:
         raise EnvironmentFault(f"the rehearsal did not start: {error.strerror}") from None
     previous = signal.signal(signal.SIGTERM, _interrupt)

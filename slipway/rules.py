@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from slipway.errors import Fault
+from slipway.instances import INSTANCE_TYPES
 from slipway.source import PathKey, Source, path_text
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ Finding = tuple[tuple[PathKey, ...], str, str]
 
 CAPACITY_BLOCK_MAX_INSTANCES = 64  # EC2 user guide, Capacity Blocks
 MAX_ASSOCIATIONS = 8  # FSx API reference, CreateDataRepositoryAssociation
-THROUGHPUT_MB_S_PER_TIB = {"persistent-2": (125, 250, 500, 1000), "persistent-1": (50, 100, 200)}  # ParallelCluster 3.16 constants
+THROUGHPUT_MB_S_PER_TIB = {
+    "persistent-2": (125, 250, 500, 1000),
+    "persistent-1": (50, 100, 200),
+}  # ParallelCluster 3.16 constants
 CAPACITY_STEP_GIB = 2400  # FSx for Lustre: 1200 or a multiple of 2400 GiB
 AWS_RESERVED_ADDRESSES = 5  # per subnet, VPC user guide
 HEAD_NODE_MIN_MEMORY_GIB = 8  # Slurm's controller, Prometheus and the NCCL build beside each other
@@ -38,14 +42,26 @@ def rule_faults(settings: Settings, source: Source, ignoring: Collection[tuple[P
 
 def _zone_in_region(s: Settings) -> Iterator[Finding]:
     if s.zone[:-1] != s.region:
-        yield ("zone",), f"is not a zone of the region {s.region}", f"write {s.region}{s.zone[-1]}, or change the region"
+        yield (
+            ("zone",),
+            f"is not a zone of the region {s.region}",
+            f"write {s.region}{s.zone[-1]}, or change the region",
+        )
 
 
 def _network_is_new_or_existing(s: Settings) -> Iterator[Finding]:
-    ids = {"vpc_id": s.network.vpc_id, "head_node_subnet_id": s.network.head_node_subnet_id, "compute_subnet_id": s.network.compute_subnet_id}
+    ids = {
+        "vpc_id": s.network.vpc_id,
+        "head_node_subnet_id": s.network.head_node_subnet_id,
+        "compute_subnet_id": s.network.compute_subnet_id,
+    }
     given = [name for name, value in ids.items() if value]
     if s.network.cidr and given:
-        yield ("network",), f"has both cidr and {', '.join(given)}", "give cidr for a new VPC, or the three ids for an existing one"
+        yield (
+            ("network",),
+            f"has both cidr and {', '.join(given)}",
+            "give cidr for a new VPC, or the three ids for an existing one",
+        )
     elif given and len(given) < len(ids):
         missing = [name for name in ids if name not in given]
         yield ("network",), f"an existing VPC also needs {', '.join(missing)}", "give all three ids"
@@ -64,27 +80,43 @@ def _network_has_room(s: Settings) -> Iterator[Finding]:
     # One address an instance since ParallelCluster 3.15: the other network cards are EFA-only and have none.
     needed = sum(queue.max_count for queue in s.queues) + 2  # FSx and the interface endpoints have theirs too
     if needed > room:
-        yield ("network", "cidr"), f"has {room} addresses for compute nodes, the queues can need {needed}", "take a larger network, e.g. /16"
+        yield (
+            ("network", "cidr"),
+            f"has {room} addresses for compute nodes, the queues can need {needed}",
+            "take a larger network, e.g. /16",
+        )
 
 
 def _queue_names_differ(s: Settings) -> Iterator[Finding]:
     seen: dict[str, int] = {}
     for index, queue in enumerate(s.queues):
         if queue.name in seen:
-            yield ("queues", index, "name"), f"is also the name of queues[{seen[queue.name]}]", "give each queue its own name"
+            yield (
+                ("queues", index, "name"),
+                f"is also the name of queues[{seen[queue.name]}]",
+                "give each queue its own name",
+            )
         seen.setdefault(queue.name, index)
 
 
 def _counts(s: Settings) -> Iterator[Finding]:
     for index, queue in enumerate(s.queues):
         if queue.count is None and queue.max_count < max(queue.min_count, 1):
-            yield ("queues", index, "max_count"), f"must be at least 1 and at least min_count ({queue.min_count})", "raise max_count"
+            yield (
+                ("queues", index, "max_count"),
+                f"must be at least 1 and at least min_count ({queue.min_count})",
+                "raise max_count",
+            )
 
 
 def _efa_needs_the_type(s: Settings) -> Iterator[Finding]:
     for index, queue in enumerate(s.queues):
         if queue.efa and not queue.instance.efa_interfaces:
-            yield ("queues", index, "efa"), f"{queue.instance_type} has no EFA interface", "set efa: false, or take a type with EFA"
+            yield (
+                ("queues", index, "efa"),
+                f"{queue.instance_type} has no EFA interface",
+                "set efa: false, or take a type with EFA",
+            )
 
 
 def _network_cards_need_efa(s: Settings) -> Iterator[Finding]:
@@ -92,7 +124,7 @@ def _network_cards_need_efa(s: Settings) -> Iterator[Finding]:
         if not queue.efa and queue.instance.network_cards > 1:
             yield (
                 ("queues", index, "efa"),
-                f"{queue.instance_type} has {queue.instance.network_cards} network cards, of which NCCL uses none without EFA",
+                f"without EFA NCCL uses none of the {queue.instance.network_cards} network cards of the type",
                 "set efa: true",
             )
 
@@ -102,7 +134,11 @@ def _reservations(s: Settings) -> Iterator[Finding]:
         if queue.reservation is None:
             continue
         if queue.spot:
-            yield ("queues", index, "spot"), "spot instances cannot come from a reservation", "set spot: false, or drop the reservation"
+            yield (
+                ("queues", index, "spot"),
+                "spot instances cannot come from a reservation",
+                "set spot: false, or drop the reservation",
+            )
         if queue.placement_group:
             yield (
                 ("queues", index, "placement_group"),
@@ -117,9 +153,17 @@ def _capacity_block(index: int, queue: Queue) -> Iterator[Finding]:
     """ParallelCluster's rules for CAPACITY_BLOCK, and EC2's limit."""
     where: PathKey = "count" if queue.count is not None else "max_count"
     if queue.min_count != queue.max_count:
-        yield ("queues", index, "max_count"), "a capacity block needs min_count equal to max_count", "give count instead"
+        yield (
+            ("queues", index, "max_count"),
+            "a capacity block needs min_count equal to max_count",
+            "give count instead",
+        )
     if queue.max_count > CAPACITY_BLOCK_MAX_INSTANCES:
-        yield ("queues", index, where), f"a capacity block holds at most {CAPACITY_BLOCK_MAX_INSTANCES} instances", "use several queues"
+        yield (
+            ("queues", index, where),
+            f"a capacity block holds at most {CAPACITY_BLOCK_MAX_INSTANCES} instances",
+            "use several queues",
+        )
 
 
 def _reservations_are_used_once(s: Settings) -> Iterator[Finding]:
@@ -129,19 +173,29 @@ def _reservations_are_used_once(s: Settings) -> Iterator[Finding]:
             continue
         other = seen.setdefault(queue.reservation.id, queue.instance_type)
         if other != queue.instance_type:
-            yield ("queues", index, "reservation", "id"), f"is also used for {other}; a reservation has one instance type", "check the id"
+            yield (
+                ("queues", index, "reservation", "id"),
+                f"is also used for {other}; a reservation has one instance type",
+                "check the id",
+            )
 
 
 def _head_node_is_large_enough(s: Settings) -> Iterator[Finding]:
-    from slipway.instances import INSTANCE_TYPES
-
     head = INSTANCE_TYPES[s.head_node.instance_type]
     if head.gpus:
         yield ("head_node", "instance_type"), "the head node needs no GPU", "take a type such as m5.8xlarge"
     if head.memory_gib < HEAD_NODE_MIN_MEMORY_GIB:
-        yield ("head_node", "instance_type"), f"has {head.memory_gib} GiB of memory, the head node needs {HEAD_NODE_MIN_MEMORY_GIB}", "m5.2xlarge or larger"
+        yield (
+            ("head_node", "instance_type"),
+            f"has {head.memory_gib} GiB of memory, the head node needs {HEAD_NODE_MIN_MEMORY_GIB}",
+            "m5.2xlarge or larger",
+        )
     if s.head_node.ssh_from and not s.head_node.key_pair:
-        yield ("head_node", "ssh_from"), "opens SSH, but there is no key_pair to log in with", "name a key pair, or leave both out and use Session Manager"
+        yield (
+            ("head_node", "ssh_from"),
+            "opens SSH, but there is no key_pair to log in with",
+            "name a key pair, or leave both out and use Session Manager",
+        )
 
 
 def _fsx(s: Settings) -> Iterator[Finding]:
@@ -150,12 +204,20 @@ def _fsx(s: Settings) -> Iterator[Finding]:
     if fsx.capacity_gib != 1200 and fsx.capacity_gib % CAPACITY_STEP_GIB:
         lower = max(fsx.capacity_gib // CAPACITY_STEP_GIB * CAPACITY_STEP_GIB, 1200)
         upper = (fsx.capacity_gib // CAPACITY_STEP_GIB + 1) * CAPACITY_STEP_GIB
-        yield (*place, "capacity_gib"), f"must be 1200 or a multiple of {CAPACITY_STEP_GIB} GiB", f"the nearest are {lower} and {upper}"
+        yield (
+            (*place, "capacity_gib"),
+            f"must be 1200 or a multiple of {CAPACITY_STEP_GIB} GiB",
+            f"the nearest are {lower} and {upper}",
+        )
     allowed = THROUGHPUT_MB_S_PER_TIB.get(fsx.deployment)
     if allowed is None and fsx.throughput_mb_s_per_tib is not None:
         yield (*place, "throughput_mb_s_per_tib"), f"{fsx.deployment} has a fixed throughput", "leave it out"
     if allowed is not None and fsx.throughput_mb_s_per_tib not in allowed:
-        yield (*place, "throughput_mb_s_per_tib"), f"must be one of {', '.join(map(str, allowed))} MB/s per TiB for {fsx.deployment}", f"for example {allowed[1]}"
+        yield (
+            (*place, "throughput_mb_s_per_tib"),
+            f"must be one of {', '.join(map(str, allowed))} MB/s per TiB for {fsx.deployment}",
+            f"for example {allowed[1]}",
+        )
 
 
 def _associations(s: Settings) -> Iterator[Finding]:
@@ -163,15 +225,31 @@ def _associations(s: Settings) -> Iterator[Finding]:
     associations = s.storage.associations
     place: tuple[PathKey, ...] = ("storage", "associations")
     if len(associations) > MAX_ASSOCIATIONS:
-        yield place, f"a file system has at most {MAX_ASSOCIATIONS} associations, here are {len(associations)}", "join some under one prefix"
+        yield (
+            place,
+            f"a file system has at most {MAX_ASSOCIATIONS} associations, here are {len(associations)}",
+            "join some under one prefix",
+        )
     for index, one in enumerate(associations):
         if one.path == "/" and index > 0:
-            yield (*place, index, "path"), "/ can only be the first association", "move it to the front, or give it a folder"
+            yield (
+                (*place, index, "path"),
+                "/ can only be the first association",
+                "move it to the front, or give it a folder",
+            )
         for earlier, other in enumerate(associations[:index]):
             if "/" not in (one.path, other.path) and _inside(one.path, other.path):
-                yield (*place, index, "path"), f"overlaps {other.path} of associations[{earlier}]", "give each association a tree of its own"
+                yield (
+                    (*place, index, "path"),
+                    f"overlaps {other.path} of associations[{earlier}]",
+                    "give each association a tree of its own",
+                )
             if _inside(one.prefix or "/", other.prefix or "/"):
-                yield (*place, index, "prefix"), f"overlaps {other.prefix!r} of associations[{earlier}]", "give each association a prefix of its own"
+                yield (
+                    (*place, index, "prefix"),
+                    f"overlaps {other.prefix!r} of associations[{earlier}]",
+                    "give each association a prefix of its own",
+                )
 
 
 def _inside(one: str, other: str) -> bool:
@@ -203,13 +281,25 @@ def _acceptance(s: Settings) -> Iterator[Finding]:
         yield ("acceptance", "scenario"), "needs a queue with GPUs", "set scenario: none for a cluster without GPUs"
         return
     if queue.min_count < 1:
-        yield ("acceptance", "scenario"), f"queue {queue.name} has no static node to judge", "give it count or min_count, or set scenario: none"
+        yield (
+            ("acceptance", "scenario"),
+            f"queue {queue.name} has no static node to judge",
+            "give it count or min_count, or set scenario: none",
+        )
     for index, limit in enumerate(acceptance.limits):
         place: tuple[PathKey, ...] = ("acceptance", "limits", index)
         if limit.nodes > queue.max_count:
-            yield (*place, "nodes"), f"is more than the {queue.max_count} nodes of queue {queue.name}", "limits are for this cluster's node counts"
+            yield (
+                (*place, "nodes"),
+                f"is more than the {queue.max_count} nodes of queue {queue.name}",
+                "limits are for this cluster's node counts",
+            )
         if limit.warn_below_gb_per_s is not None and limit.warn_below_gb_per_s < limit.fail_below_gb_per_s:
-            yield (*place, "warn_below_gb_per_s"), f"is below fail_below_gb_per_s ({limit.fail_below_gb_per_s})", "a warning comes before a failure"
+            yield (
+                (*place, "warn_below_gb_per_s"),
+                f"is below fail_below_gb_per_s ({limit.fail_below_gb_per_s})",
+                "a warning comes before a failure",
+            )
 
 
 def _budget(s: Settings) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from slipway.errors import Fault, SettingsError
 from slipway.faults import faults_of
 from slipway.instances import INSTANCE_TYPES, InstanceType
 from slipway.rules import rule_faults
-from slipway.source import Source, read_source
+from slipway.source import PathKey, Source, read_source
 
 PARALLELCLUSTER_VERSION = "3.16.1"
 """The ParallelCluster release the cluster configuration, the provider template and the images are made for."""
@@ -39,7 +39,9 @@ def _size(value: Any) -> Any:
 
 def _instance_type(value: Any) -> Any:
     if isinstance(value, str) and value not in INSTANCE_TYPES:
-        raise PydanticCustomError("instance_type", "is not an instance type that Slipway knows", {"choices": sorted(INSTANCE_TYPES)})
+        raise PydanticCustomError(
+            "instance_type", "is not an instance type that Slipway knows", {"choices": sorted(INSTANCE_TYPES)}
+        )
     return value
 
 
@@ -47,47 +49,81 @@ def _cidr(value: Any) -> Any:
     try:
         network = ipaddress.IPv4Network(value)
     except (ValueError, TypeError):
-        raise PydanticCustomError("cidr", "must be an IPv4 network such as 10.0.0.0/16, with no host bits set") from None
+        raise PydanticCustomError(
+            "cidr", "must be an IPv4 network such as 10.0.0.0/16, with no host bits set"
+        ) from None
     return str(network)
 
 
-def _text(pattern: str, rule: str) -> Any:
+def _matches(pattern: str, rule: str) -> BeforeValidator:
     expression = re.compile(pattern)
 
     def check(value: Any) -> Any:
         if not isinstance(value, str) or not expression.fullmatch(value):
-            raise PydanticCustomError("pattern", rule)  # type: ignore[arg-type]  # the rule is our constant
+            raise PydanticCustomError("pattern", rule)
         return value
 
-    return Annotated[str, BeforeValidator(check)]
+    return BeforeValidator(check)
 
 
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 InstanceTypeName = Annotated[str, BeforeValidator(_instance_type)]
 Cidr = Annotated[str, BeforeValidator(_cidr)]
-ClusterName = _text(r"[a-z][a-z0-9-]{0,38}[a-z0-9]", "must be 2 to 40 characters: a lower-case letter, then letters, digits or -, no - last")
-QueueName = _text(r"[a-z][a-z0-9-]{0,23}[a-z0-9]", "must be 2 to 25 characters: a lower-case letter, then letters, digits or -, no - last")
-Region = _text(r"[a-z]{2}(-[a-z]+)+-\d", "must be an AWS region such as us-east-1")
-Zone = _text(r"[a-z]{2}(-[a-z]+)+-\d[a-z]", "must be an availability zone such as us-east-1a")
-VpcId = _text(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", "must be a VPC id such as vpc-0123456789abcdef0")
-SubnetId = _text(r"subnet-([0-9a-f]{8}|[0-9a-f]{17})", "must be a subnet id such as subnet-0123456789abcdef0")
-ReservationId = _text(r"cr-([0-9a-f]{8}|[0-9a-f]{17})", "must be a capacity reservation id such as cr-0123456789abcdef0")
-KeyPair = _text(r"[A-Za-z0-9 ._@()+=-]{1,255}", "must be the name of an EC2 key pair")
-BucketName = _text(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "must be an S3 bucket name: 3 to 63 lower-case letters, digits, dots or -")
-SecretArn = _text(
-    r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+",
-    "must be the ARN of a Secrets Manager secret, never the secret itself",
-)
-Email = _text(r"[^@\s]+@[^@\s]+\.[^@\s]+", "must be an e-mail address")
-ImageUri = _text(
-    r"docker://([a-z0-9.-]+(:\d+)?[#/])?[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?",
-    "must be an image such as docker://nvcr.io#nvidia/pytorch:24.01-py3",
-)
-FsxPath = _text(r"/([A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)?", "must be an absolute path on the file system such as /datasets")
-Prefix = _text(r"([A-Za-z0-9!_.*'()-]+/)*", "must be an S3 prefix ending in /, such as datasets/")
-NcclTag = _text(r"v\d+\.\d+\.\d+-\d+", "must be an NCCL release tag such as v2.28.7-1")
-OfiTag = _text(r"v\d+\.\d+\.\d+(-aws)?", "must be an aws-ofi-nccl release tag such as v1.17.2-aws")
-Mirror = _text(r"(s3|https?)://[A-Za-z0-9./_:-]+", "must be an s3://, http:// or https:// prefix")
+ClusterName = Annotated[
+    str,
+    _matches(
+        r"[a-z][a-z0-9-]{0,38}[a-z0-9]",
+        "must be 2 to 40 characters: a lower-case letter, then letters, digits or -, no - last",
+    ),
+]
+QueueName = Annotated[
+    str,
+    _matches(
+        r"[a-z][a-z0-9-]{0,23}[a-z0-9]",
+        "must be 2 to 25 characters: a lower-case letter, then letters, digits or -, no - last",
+    ),
+]
+Region = Annotated[str, _matches(r"[a-z]{2}(-[a-z]+)+-\d", "must be an AWS region such as us-east-1")]
+Zone = Annotated[str, _matches(r"[a-z]{2}(-[a-z]+)+-\d[a-z]", "must be an availability zone such as us-east-1a")]
+VpcId = Annotated[str, _matches(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", "must be a VPC id such as vpc-0123456789abcdef0")]
+SubnetId = Annotated[
+    str, _matches(r"subnet-([0-9a-f]{8}|[0-9a-f]{17})", "must be a subnet id such as subnet-0123456789abcdef0")
+]
+ReservationId = Annotated[
+    str, _matches(r"cr-([0-9a-f]{8}|[0-9a-f]{17})", "must be a capacity reservation id such as cr-0123456789abcdef0")
+]
+KeyPair = Annotated[str, _matches(r"[A-Za-z0-9 ._@()+=-]{1,255}", "must be the name of an EC2 key pair")]
+BucketName = Annotated[
+    str,
+    _matches(
+        r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "must be an S3 bucket name: 3 to 63 lower-case letters, digits, dots or -"
+    ),
+]
+SecretArn = Annotated[
+    str,
+    _matches(
+        r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+",
+        "must be the ARN of a Secrets Manager secret, never the secret itself",
+    ),
+]
+Email = Annotated[str, _matches(r"[^@\s]+@[^@\s]+\.[^@\s]+", "must be an e-mail address")]
+ImageUri = Annotated[
+    str,
+    _matches(
+        r"docker://([a-z0-9.-]+(:\d+)?[#/])?[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?",
+        "must be an image such as docker://nvcr.io#nvidia/pytorch:24.01-py3",
+    ),
+]
+FsxPath = Annotated[
+    str,
+    _matches(
+        r"/([A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)?", "must be an absolute path on the file system such as /datasets"
+    ),
+]
+Prefix = Annotated[str, _matches(r"([A-Za-z0-9!_.*'()-]+/)*", "must be an S3 prefix ending in /, such as datasets/")]
+NcclTag = Annotated[str, _matches(r"v\d+\.\d+\.\d+-\d+", "must be an NCCL release tag such as v2.28.7-1")]
+OfiTag = Annotated[str, _matches(r"v\d+\.\d+\.\d+(-aws)?", "must be an aws-ofi-nccl release tag such as v1.17.2-aws")]
+Mirror = Annotated[str, _matches(r"(s3|https?)://[A-Za-z0-9./_:-]+", "must be an s3://, http:// or https:// prefix")]
 
 
 class Part(BaseModel):
@@ -96,8 +132,8 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def _list(item: Any) -> Any:
-    return Annotated[tuple[item, ...], Field(strict=False)]
+LIST = Field(strict=False)
+"""YAML has lists where the frozen settings have tuples."""
 
 
 class Network(Part):
@@ -193,7 +229,7 @@ class Storage(Part):
 
     fsx: Fsx = Fsx(throughput_mb_s_per_tib=250)
     bucket: BucketName | None = None
-    associations: _list(Association) = ()  # type: ignore[valid-type]  # an Annotated built by a function
+    associations: Annotated[tuple[Association, ...], LIST] = ()
     home: Home = Home()
 
 
@@ -235,7 +271,7 @@ class Acceptance(Part):
     max_bytes: Size = 16 << 30
     iterations: int = Field(20, ge=1, le=1000)
     timeout_minutes: int = Field(30, ge=1, le=55)  # CloudFormation gives a custom resource one hour
-    limits: _list(Limit) = ()  # type: ignore[valid-type]  # an Annotated built by a function
+    limits: Annotated[tuple[Limit, ...], LIST] = ()
 
 
 class Budget(Part):
@@ -253,10 +289,10 @@ class Settings(Part):
     os: Literal["ubuntu2204", "ubuntu2404", "alinux2023"] = "ubuntu2204"
     network: Network = Network(cidr="10.0.0.0/16")
     head_node: HeadNode = HeadNode()
-    queues: _list(Queue) = Field(min_length=1, max_length=50)  # type: ignore[valid-type]  # as above; 50: ParallelCluster
+    queues: Annotated[tuple[Queue, ...], LIST] = Field(min_length=1, max_length=50)
     storage: Storage = Storage()
     observability: Observability = Observability()
-    images: _list(ImageUri) = ()  # type: ignore[valid-type]  # an Annotated built by a function
+    images: Annotated[tuple[ImageUri, ...], LIST] = ()
     ngc_secret_arn: SecretArn | None = None
     nccl: Nccl = Nccl()
     software_mirror: Mirror | None = None
@@ -284,14 +320,17 @@ def load_settings(file: str | Path) -> Settings:
     return settings
 
 
-def _rules_of_the_rest(source: Source, data: dict[str, Any], bad_paths: list[tuple[str | int, ...]]) -> list[Fault]:
-    """The faults of the rules among the fields that are valid by themselves: what is wrong is left out and defaults fill in."""
-    for path in sorted(bad_paths, key=lambda path: [str(key) for key in path], reverse=True):
-        node: Any = data
+def _rules_of_the_rest(source: Source, data: dict[str, Any], bad_paths: list[tuple[PathKey, ...]]) -> list[Fault]:
+    """The faults of the rules among what is valid by itself: keys that are wrong are left out, defaults fill in.
+
+    None when something wrong has no default; it is told already, and the rules come with the next check.
+    """
+    for path in sorted(bad_paths, key=len, reverse=True):
+        table: Any = data
         for key in path[:-1]:
-            node = node[key] if isinstance(node, (dict, list)) and (key in node if isinstance(node, dict) else int(key) < len(node)) else None
-        if isinstance(node, dict) and path:
-            node.pop(path[-1], None)
+            table = table[key]
+        if path and isinstance(table, dict):
+            table.pop(path[-1], None)
     try:
         settings = Settings.model_validate(data)
     except ValidationError:

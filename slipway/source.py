@@ -98,8 +98,12 @@ def read_source(file: str | Path) -> Source:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = (error.problem or "cannot be parsed").strip()
-        hint = "one key per name; see the line" if "duplicate key" in problem else "check indentation, colons and quotes"
-        raise SettingsError([Fault(name, mark.line + 1 if mark else 0, "", None, f"is not valid YAML: {problem}", hint)]) from None
+        hint = (
+            "one key per name; see the line" if "duplicate key" in problem else "check indentation, colons and quotes"
+        )
+        raise SettingsError(
+            [Fault(name, mark.line + 1 if mark else 0, "", None, f"is not valid YAML: {problem}", hint)]
+        ) from None
     except (YAMLError, ValueError, RecursionError) as error:
         raise SettingsError([Fault(name, 0, "", None, f"is not valid YAML: {str(error).splitlines()[0]}")]) from None
     if not isinstance(tree, CommentedMap):
@@ -119,9 +123,22 @@ def _read_text(name: str) -> str:
     path = Path(name)
     try:
         if path.is_dir():
-            raise SettingsError([Fault(name, 0, "", None, "is a folder, not a settings file", "name a .yaml file, e.g. clusters/rehearsal.yaml")])
+            raise SettingsError(
+                [
+                    Fault(
+                        name,
+                        0,
+                        "",
+                        None,
+                        "is a folder, not a settings file",
+                        "name a .yaml file, e.g. clusters/rehearsal.yaml",
+                    )
+                ]
+            )
         if path.stat().st_size > MAX_BYTES:
-            raise SettingsError([Fault(name, 0, "", None, f"is larger than {MAX_BYTES} bytes", "is this the right file?")])
+            raise SettingsError(
+                [Fault(name, 0, "", None, f"is larger than {MAX_BYTES} bytes", "is this the right file?")]
+            )
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         near = sorted(str(sibling) for sibling in path.parent.glob("*.yaml")) if path.parent.is_dir() else []

@@ -50,7 +50,7 @@ def _tool(log: Log) -> Check:
     said = [failure for failure in log.failures if failure.kind != "chain"] or log.failures
     if not said:
         return Check("nccl-tests", "pass", "nccl-tests reported no failure")
-    # A host that reports an NCCL failure is often only the first to notice: one with a CUDA failure is nearer the cause.
+    # The first host to report an NCCL failure is often the victim: one with a CUDA failure is nearer the cause.
     first = next((failure for failure in said if failure.kind == "cuda"), said[0])
     host = f" on {first.host}" if first.host else ""
     return Check("nccl-tests", "fail", f"nccl-tests failed{host}: {first.message}")

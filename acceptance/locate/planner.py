@@ -1,7 +1,7 @@
 """Which pairs of nodes to measure next, and what the results say about each node. Pure: it starts nothing.
 
-A pair runs at the speed of its slower node. So a node is good as soon as one of its pairs is good, and it is bad if even
-its best pair is not, provided that its partners are known to be good from other pairs.
+A pair runs at the speed of its slower node. So a node is good as soon as one of its pairs is good, and it is bad if
+even its best pair is not, provided that its partners are known to be good from other pairs.
 The rounds: disjoint pairs; shifted disjoint pairs; then every suspect with good nodes that it has not met.
 """
 
@@ -141,14 +141,17 @@ def verdicts(nodes: list[str], results: list[PairResult], rules: Rules) -> list[
     good = good_nodes(nodes, results, rules)
     bound = threshold(nodes, results, rules)
     best = best_values(nodes, results)
-    alone = len(nodes) < 3 and len(good) == len(best)
+    plain = rules.pair_limit is None and len(good) == len(best)  # nothing to tell one node from another by
     judged = []
     for node in nodes:
         own = [result for result in results if node in (result.first, result.second)]
         top = max(own, key=lambda result: result.value, default=None)
         if top is None:
             judged.append(NodeVerdict(node, "suspect", "no pair of this node was measured", None))
-        elif node in good and not (alone and rules.pair_limit is None):
+        elif plain:
+            words = f"does not stand out: {_pair_words(node, top, bound)}, and no limit for a pair is known"
+            judged.append(NodeVerdict(node, "suspect", words, top.value))
+        elif node in good:
             judged.append(NodeVerdict(node, "good", _pair_words(node, top, bound), top.value))
         else:
             judged.append(_not_good(node, own, top, good, bound))

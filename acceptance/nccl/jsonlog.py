@@ -20,7 +20,7 @@ _NAME = re.compile(r"([a-z_]+)_perf$")
 
 def read_json(text: str) -> Log | None:
     """Give the log of a `-J` file, or None if `text` is not one. Never raises."""
-    if not text.lstrip()[:1] == "{" or '"results"' not in text:
+    if text.lstrip()[:1] != "{" or '"results"' not in text:
         return None
     text = _BARE.sub(lambda m: f"{m[1]}{m[2]}{'Infinity' if m[3] == 'inf' else 'NaN'}", text)
     log = Log(form="json")

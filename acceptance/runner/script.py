@@ -26,7 +26,7 @@ KILL_AFTER_S = 10  # seconds between asking a hung measurement to end and killin
 
 
 def slurm_minutes(seconds: int) -> int:
-    """Slurm's own time limit for a job of `seconds`: the next minute and one more, so that the script's bound is first."""
+    """Slurm's own time limit, in minutes, for a job of `seconds`: late enough for the script's bound to come first."""
     return math.ceil(seconds / 60) + 1
 
 

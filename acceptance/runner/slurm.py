@@ -124,7 +124,7 @@ class Slurm:
         said = self.call(submit_argv(script, directory, output))
         found = re.match(r"(\d{1,10})(?:;|\s|$)", said)
         if found is None:
-            raise EnvironmentFault(f"sbatch: answered {said[:100]!r}, expected a job id. Hint: check Slurm's sbatch wrapper")
+            raise EnvironmentFault(f"sbatch: answered {said[:100]!r}, not a job id. Hint: is sbatch a wrapper?")
         return int(found[1])
 
     def job(self, job_id: int) -> JobInfo | None:

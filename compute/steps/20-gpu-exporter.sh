@@ -22,6 +22,7 @@ gpu_exporter::main() {
   fi
   file::put "$SLIPWAY_BUNDLE/bootstrap/units/$UNIT" "$UNIT_FILE" 0644
   unit::ensure "$UNIT" "$UNIT_FILE" "$PROGRAM"
+  unit::wait_http "$UNIT" http://127.0.0.1:9400/metrics
 }
 
 gpu_exporter::main

@@ -36,7 +36,6 @@ FROM_MOTO = frozenset(
         "AWS::DynamoDB::Table",
         "AWS::EC2::LaunchTemplate",
         "AWS::Events::EventBus",
-        "AWS::Events::Rule",
         "AWS::IAM::InstanceProfile",
         "AWS::IAM::ManagedPolicy",
         "AWS::IAM::Policy",

@@ -23,7 +23,6 @@ _ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "AWS::CloudWatch::Dashboard": (),
     "AWS::DynamoDB::Table": ("Arn", "StreamArn"),
     "AWS::Events::EventBus": ("Arn", "Name"),
-    "AWS::Events::Rule": ("Arn",),
     "AWS::EC2::LaunchTemplate": ("LatestVersionNumber", "DefaultVersionNumber", "LaunchTemplateId"),
     "AWS::IAM::InstanceProfile": ("Arn",),
     "AWS::IAM::Role": ("Arn", "RoleId"),

@@ -43,7 +43,7 @@ class EmbeddedAws:
 
     `run_dir` takes the server's log and the functions' code and output. `host` and `port` are where it listens (port 0:
     a free one). `metrics_host` is the name or address at which the hosts reach it, for AMP's endpoint. `query_interval_s`
-    replaces the Provider framework's interval in seconds. `listener` receives every CloudEvent, from several threads.
+    replaces the Provider framework's interval in seconds; `settle_s`: see StackEngine. `listener` receives every CloudEvent, from several threads.
 
     moto keeps its state in the process, so only one can be started at a time; starting one forgets what was before.
     Raises CloudError when another one runs or the port is taken.
@@ -61,6 +61,7 @@ class EmbeddedAws:
         listener: Callable[[CloudEvent], None] = lambda event: None,
         metrics_host: str | None = None,
         query_interval_s: float | None = None,
+        settle_s: float = 0.0,
     ) -> None:
         self.region = region
         self.run_dir = run_dir
@@ -77,7 +78,7 @@ class EmbeddedAws:
         self.commands = CommandService()
         self._metrics = RemoteWrite(lambda name: name in amp_backends[ACCOUNT][region].workspaces)
         self._moto_types: dict[str, MotoType] = {}
-        self.stacks = StackEngine(region, self._catalog(), self._read_parameter, self._read_template, listener)
+        self.stacks = StackEngine(region, self._catalog(), self._read_parameter, self._read_template, listener, settle_s)
 
     # ---- life ----
 

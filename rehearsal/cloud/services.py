@@ -137,6 +137,28 @@ def _subscription(sns: Any, request: ResourceRequest) -> ResourceResult:
     return ResourceResult(made["SubscriptionArn"], {"Arn": made["SubscriptionArn"]})
 
 
+_RULE_KEYS = ("Description", "ScheduleExpression", "State", "EventBusName", "RoleArn")
+
+
+def _rule(events: Any, request: ResourceRequest) -> ResourceResult:
+    properties = request.properties
+    name = request.physical_id or properties.get("Name", _generated(request)[-64:].lstrip("-"))
+    arguments = {key: properties[key] for key in _RULE_KEYS if key in properties}
+    if "EventPattern" in properties:
+        arguments["EventPattern"] = json.dumps(properties["EventPattern"])
+    arn = events.put_rule(Name=name, **arguments)["RuleArn"]
+    if properties.get("Targets"):
+        events.put_targets(Rule=name, Targets=properties["Targets"])
+    return ResourceResult(name, {"Arn": arn})
+
+
+def _remove_rule(events: Any, _: ResourceRequest, name: str) -> None:
+    targets = [target["Id"] for target in events.list_targets_by_rule(Rule=name)["Targets"]]
+    if targets:
+        events.remove_targets(Rule=name, Ids=targets)
+    events.delete_rule(Name=name)
+
+
 class NestedStack:
     """AWS::CloudFormation::Stack, handed to the engine."""
 
@@ -182,6 +204,7 @@ def service_types(clients: Clients) -> dict[str, ResourceType]:
         "AWS::Budgets::Budget": ApiType(
             clients, "budgets", _budget, lambda c, r, i: c.delete_budget(AccountId=ACCOUNT, BudgetName=i)
         ),
+        "AWS::Events::Rule": ApiType(clients, "events", _rule, _remove_rule, change=_rule),
         "AWS::SNS::Subscription": ApiType(
             clients, "sns", _subscription, lambda c, r, i: c.unsubscribe(SubscriptionArn=i)
         ),

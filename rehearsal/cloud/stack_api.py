@@ -62,6 +62,7 @@ def install(engine: StackEngine, fetch: Callable[[str], str]) -> None:
         "list_change_sets": lambda r: ActionResult({"Summaries": []}),
         "delete_change_set": lambda r: EmptyResult(),
     }
+    Response.RESPONSE_KEY_PATH_TO_TRANSFORMER = {}  # for moto's objects; our shapes are AWS's already
     for name, action in actions.items():
         setattr(Response, name, _guarded(action))
     for name in _REFUSED:

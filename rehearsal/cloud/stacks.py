@@ -79,7 +79,8 @@ class StackEngine:
     """All stacks of one region. Safe to call from several threads.
 
     `catalog` finds the ResourceType of a type name (None: not emulated); `read_ssm` looks a parameter of Systems Manager
-    up; `fetch` reads a template by URL; `listener` receives every event.
+    up; `fetch` reads a template by URL; `listener` receives every event. A request is answered when its work is done, at
+    the latest after `settle_s` seconds: the CDK CLI looks only every 5 s, and small stacks are done long before.
     """
 
     def __init__(
@@ -89,8 +90,10 @@ class StackEngine:
         read_ssm: Callable[[str], str],
         fetch: Callable[[str], str],
         listener: Callable[[CloudEvent], None],
+        settle_s: float = 0.0,
     ) -> None:
         self.region = region
+        self._settle_s = settle_s
         self._catalog = catalog
         self._read_ssm = read_ssm
         self._fetch = fetch
@@ -269,6 +272,8 @@ class StackEngine:
         worker = threading.Thread(target=work, args=arguments, name=f"stack-{work.__name__}", daemon=True)
         self._workers.append(worker)
         worker.start()
+        if self._settle_s > 0:
+            worker.join(self._settle_s)
 
     # ---- create ----
 

@@ -25,6 +25,7 @@ mkdir -p /run/netns /run/lock "$work/root/fsx"
 ip netns add test
 ip netns exec test ip link set lo up
 : >"$work/root/etc/machine-id"
+echo head >"$work/root/etc/hostname"
 mkdir -p "$work/root/etc/systemd/system"
 printf '[Unit]\nRequires=basic.target\nAfter=basic.target\nAllowIsolate=yes\n' >"$work/root/etc/systemd/system/test-host.target"
 rm -rf "$work/root/etc/prometheus"

@@ -178,7 +178,7 @@ def test_compute_node_uses_the_shared_nccl(node: Host) -> None:
         "echo v2.28.7-1 >/fsx/nccl/.nccl_version"
     )
     node.run(COMPUTE)
-    show = 'source /etc/profile.d/nccl-shared.sh && echo "$NCCL_VERSION|$LD_LIBRARY_PATH|$NCCL_SOCKET_IFNAME|${NCCL_PROTO:-}"'
+    show = 'source /etc/profile.d/nccl-shared.sh && echo "$NCCL_VERSION|$LD_LIBRARY_PATH|${NCCL_SOCKET_IFNAME:-}|${NCCL_PROTO:-}"'
     assert node.run(f"set -euo pipefail; {show}").stdout == "v2.28.7-1|/fsx/nccl/current/lib|^docker,lo,veth|\n"
     node.run(f"echo NCCL_ENVIRONMENT=legacy >/etc/slipway/site.env; {COMPUTE}")
     assert node.run(f"set -euo pipefail; {show}").stdout == "v2.28.7-1|/fsx/nccl/current/lib||simple\n"

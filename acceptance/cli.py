@@ -1,0 +1,211 @@
+"""The command line. Exit codes: 0 accepted, 1 the answer is no, 2 bad input, 3 the environment did not do its part."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+from acceptance import __version__
+from acceptance.errors import AcceptanceError, EnvironmentFault, InputError
+from acceptance.limits import known_limits
+from acceptance.nccl import Log, parse_file
+from acceptance.report import table, write_report
+from acceptance.runner.campaign import Campaign, make_run_directory
+from acceptance.runner.record import write_whole
+from acceptance.runner.stop import Stop
+from acceptance.scenario import COLLECTIVES, load_scenario
+from acceptance.units import gb_text, plural, size_text
+from acceptance.upload import upload, url_fault
+
+EXIT_CODES = {"accepted": 0, "not accepted": 1, "error": 3}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and give its exit code. Never shows a traceback for what a user or a machine did."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.do(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except AcceptanceError as error:
+        _complain(str(error))
+        return error.exit_code
+    except OSError as error:
+        _complain(f"{error.filename or 'the file system'}: {error.strerror or error}. Hint: is it full or read-only?")
+        return 3
+    except KeyboardInterrupt:
+        _complain("stopped by SIGINT")
+        return 3
+    return code
+
+
+def _complain(message: str) -> None:
+    for line in message.splitlines():
+        print(f"acceptance: {line}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="acceptance", description="Measure a GPU cluster through Slurm and judge it.")
+    parser.add_argument("--version", action="version", version=f"acceptance {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="measure what a scenario asks for, judge it, write the report")
+    run.add_argument("--scenario", type=Path, required=True, metavar="FILE", help="scenario file (JSON, schema 1)")
+    run.add_argument("--output", type=Path, required=True, metavar="DIR", help="a directory for each run is made here")
+    run.add_argument("--upload", metavar="S3URL", help="copy the run directory below s3://BUCKET/PREFIX/")
+    run.add_argument("--json", action="store_true", help="print report.json instead of the tables")
+    run.set_defaults(do=_run)
+    parse = commands.add_parser("parse", help="read logs of nccl-tests")
+    parse.add_argument("logs", nargs="+", type=Path, metavar="LOG")
+    parse.add_argument("--json", action="store_true", help="print one JSON object a file")
+    parse.set_defaults(do=_parse)
+    report = commands.add_parser("report", help="make the report of a run directory again from its files")
+    report.add_argument("directory", type=Path, metavar="RUN_DIR")
+    report.add_argument("--json", action="store_true", help="print report.json instead of the tables")
+    report.set_defaults(do=_report)
+    listing = commands.add_parser("list", help="show the tests of a scenario, or the collectives and limits known")
+    listing.add_argument("--scenario", type=Path, metavar="FILE")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(do=_list)
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    stream = sys.stderr if arguments.json else sys.stdout
+    fault = url_fault(arguments.upload) if arguments.upload else None
+    scenario = None
+    faults = [fault] if fault else []
+    try:
+        scenario = load_scenario(arguments.scenario)
+    except InputError as error:
+        faults = error.faults + faults
+    if faults or scenario is None:
+        return _refuse(faults, stream)
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.1f} s  {text}", file=stream, flush=True)
+
+    try:
+        directory = make_run_directory(arguments.output, scenario.partition)
+        write_whole(directory / "scenario.json", arguments.scenario.read_text("utf-8"))
+        say(f"run directory {directory}")
+        trouble = None
+        with Stop() as stop:
+            try:
+                Campaign(scenario, directory, stop, say).run()
+            except EnvironmentFault as caught:
+                trouble = caught
+        return _conclude(directory, arguments, trouble, stream)
+    except (AcceptanceError, OSError) as error:
+        _result(stream, False, " ".join(str(error).split()))
+        return 3
+
+
+def _refuse(faults: list[str], stream: TextIO) -> int:
+    for fault in faults:
+        _complain(fault)
+    _result(stream, False, f"{plural(len(faults), 'fault')} in the input, nothing was run: {faults[0]}")
+    return 2
+
+
+def _conclude(directory: Path, arguments: argparse.Namespace, trouble: EnvironmentFault | None, stream: TextIO) -> int:
+    """Write the report, show it, copy it; say the result last."""
+    report = write_report(directory)
+    code = EXIT_CODES[report["verdict"]] if trouble is None else 3
+    print(json.dumps(report, indent=1) if arguments.json else "\n" + table(report), flush=True)
+    summary = report["summary"] if trouble is None else " ".join(str(trouble).split())
+    if arguments.upload:
+        try:
+            print(f"uploaded: {upload(directory, arguments.upload)}", file=stream)
+        except EnvironmentFault as fault:
+            print(f"not uploaded: {fault}", file=stream)
+            if code == 0:
+                _result(stream, False, f"the cluster is accepted ({summary}), but the upload failed: {fault}")
+                return 3
+    _result(stream, code == 0, summary)
+    return code
+
+
+def _result(stream: Any, success: bool, text: str) -> None:
+    word = "SUCCESS" if success else "FAILURE"
+    print(f"[RESULT] {word}" + (f": {text}" if text and not success else ""), file=stream, flush=True)
+
+
+def _parse(arguments: argparse.Namespace) -> int:
+    code = 0
+    for path in arguments.logs:
+        try:
+            log = parse_file(path)
+        except OSError as error:
+            _complain(f"{path}: {error.strerror}. Hint: give the path of a log")
+            code = 2
+            continue
+        print(json.dumps(log.as_json(str(path)), allow_nan=False) if arguments.json else _log_text(path, log))
+        if code == 0 and (not log.complete or log.failures):
+            code = 1
+    return code
+
+
+def _log_text(path: Path, log: Log) -> str:
+    lines = [f"{path}: {'complete' if log.complete else 'NOT COMPLETE'}, {plural(len(log.devices), 'device')}"]
+    for one in log.tables:
+        top = max(one.rows, key=lambda row: row.out_of_place.busbw, default=None)
+        peak = f", peak {gb_text(top.out_of_place.busbw)} GB/s at {size_text(top.size)}" if top else ""
+        bad = f", {plural(len(one.bad_rows), 'row')} cut or contradictory" if one.bad_rows else ""
+        lines.append(f"  {one.collective or 'unnamed collective'}: {plural(len(one.rows), 'row')}{bad}{peak}")
+    for flag in log.network.red_flags[:5]:
+        lines.append(f"  network: {flag}")
+    for failure in (log.failures + log.events)[:5]:
+        lines.append(f"  {failure.kind}: {failure.host or '?'}: {failure.message}")
+    return "\n".join(lines)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    report = write_report(arguments.directory.resolve())
+    print(json.dumps(report, indent=1) if arguments.json else table(report))
+    stream = sys.stderr if arguments.json else sys.stdout
+    _result(stream, report["verdict"] == "accepted", report["summary"])
+    return EXIT_CODES[report["verdict"]]
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    if arguments.scenario:
+        scenario = load_scenario(arguments.scenario)
+        tests = [{"name": test.name, "collective": test.collective, "sizes": test.sizes()} for test in scenario.tests]
+        if arguments.json:
+            print(json.dumps({"tests": tests}, indent=1))
+            return 0
+        for test in scenario.tests:
+            sizes = f"{size_text(test.min_bytes)} to {size_text(test.max_bytes)}"
+            where = f"{test.collective} on {plural(scenario.nodes, 'node')}"
+            print(f"{test.name}: {where}, {sizes}, {test.timeout_s} s at most")
+        return 0
+    limits = [
+        {
+            "instance_type": limit.instance_type,
+            "collective": limit.collective,
+            "nodes": [limit.nodes_min, limit.nodes_max],
+            "size_bytes": limit.size_bytes,
+            "fail_below_gb_per_s": limit.fail_below_gb_per_s,
+            "warn_below_gb_per_s": limit.warn_below_gb_per_s,
+            "source": limit.source,
+            "date": limit.date,
+        }
+        for limit in known_limits()
+    ]
+    if arguments.json:
+        print(json.dumps({"collectives": list(COLLECTIVES), "limits": limits}, indent=1))
+        return 0
+    print(f"collectives: {', '.join(COLLECTIVES)}")
+    for limit in known_limits():
+        nodes = f"{limit.nodes_min}-{limit.nodes_max}" if limit.nodes_min != limit.nodes_max else str(limit.nodes_min)
+        bounds = f"fail < {gb_text(limit.fail_below_gb_per_s)}, warn < {gb_text(limit.warn_below_gb_per_s)} GB/s"
+        print(f"{limit.instance_type} {limit.collective} {nodes} nodes {size_text(limit.size_bytes)}: {bounds}")
+    return 0

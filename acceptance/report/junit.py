@@ -1,0 +1,57 @@
+"""The report as JUnit XML, one test case a check and one a node, for whatever collects test results."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")  # characters that XML 1.0 cannot hold
+
+
+def junit(report: dict[str, Any]) -> str:
+    """Give the XML text."""
+    suites = ElementTree.Element("testsuites", name="acceptance")
+    for test in report["tests"]:
+        seconds = test["job"]["seconds"] if test["job"] else 0
+        suite = _suite(suites, test["name"], report, seconds)
+        for check in test["checks"]:
+            case = _case(suite, f"{test['name']}: {check['name']}", report)
+            if check["outcome"] in ("fail", "unjudged"):
+                _problem(case, "failure", check["outcome"], check["message"])
+            else:
+                ElementTree.SubElement(case, "system-out").text = _clean(check["message"])
+    suite = _suite(suites, "nodes", report, 0)
+    for node in report["nodes"]:
+        case = _case(suite, node["name"], report)
+        if node["verdict"] in ("slow", "failed", "infrastructure"):
+            _problem(case, "failure", node["verdict"], node["evidence"])
+        elif node["verdict"] == "suspect":
+            ElementTree.SubElement(case, "skipped", message=_clean(f"suspect: {node['evidence']}"))
+    if report["verdict"] == "error":
+        _problem(_case(_suite(suites, "run", report, 0), "run", report), "error", "error", report["summary"])
+    for suite in suites:
+        for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
+        suite.set("tests", str(len(suite.findall("testcase"))))
+    ElementTree.indent(suites, " ")
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _suite(suites: ElementTree.Element, name: str, report: dict[str, Any], seconds: float) -> ElementTree.Element:
+    time = f"{seconds:.1f}"
+    return ElementTree.SubElement(suites, "testsuite", name=_clean(name), time=time, timestamp=report["started"])
+
+
+def _case(suite: ElementTree.Element, name: str, report: dict[str, Any]) -> ElementTree.Element:
+    return ElementTree.SubElement(
+        suite, "testcase", name=_clean(name), classname=_clean(f"acceptance.{report['cluster']}")
+    )
+
+
+def _problem(case: ElementTree.Element, tag: str, kind: str, message: str) -> None:
+    ElementTree.SubElement(case, tag, type=kind, message=_clean(message)).text = _clean(message)
+
+
+def _clean(text: str) -> str:
+    return _FORBIDDEN.sub("?", str(text))

@@ -1,0 +1,60 @@
+"""The report as one HTML page that needs nothing beside itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from acceptance.units import gb_text, size_text
+
+_PLOTLY = "plotly-basic.min.js"
+_PACKAGE = "plotly.js-basic-dist-min"
+
+
+def page(report: dict[str, Any]) -> str:
+    """Give the page. Without the plot library it says so and has the tables."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters.update(size=size_text, gb=gb_text)
+    template = environment.from_string(files("acceptance.report").joinpath("page.html.j2").read_text("utf-8"))
+    plots = [_plot(test) for test in report["tests"] if test["rows"]]
+    library = _plotly() if plots else None
+    return template.render(r=report, plotly=library, plots=script_json(plots), has_plots=bool(plots))
+
+
+def script_json(value: Any) -> str:
+    """JSON that may stand inside a script element: no '<', so no text can end the element."""
+    return json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plot(test: dict[str, Any]) -> dict[str, Any]:
+    limits = [check["limit"] for check in test["checks"] if check["limit"]]
+    sizes = [row["size"] for row in test["rows"]]
+    return {
+        "name": test["name"],
+        "sizes": sizes,
+        "size_texts": [size_text(size) for size in sizes],
+        "out_of_place": [row["measured_busbw_gb_per_s"] for row in test["rows"]],
+        "in_place": [(row["in_place"] or {}).get("busbw") for row in test["rows"]],
+        "limits": limits,
+    }
+
+
+def _plotly() -> str | None:
+    """The plot library's text: from the package, else from SLIPWAY_PLOTLY, else from the repository's node_modules."""
+    inside = files("acceptance.report").joinpath(_PLOTLY)
+    if inside.is_file():
+        return _safe(inside.read_text("utf-8"))
+    repository = Path(__file__).resolve().parents[2]
+    for path in (os.environ.get("SLIPWAY_PLOTLY"), repository / "node_modules" / _PACKAGE / _PLOTLY):
+        if path and Path(path).is_file():
+            return _safe(Path(path).read_text("utf-8"))
+    return None
+
+
+def _safe(script: str) -> str:
+    return script.replace("</script", "<\\/script")

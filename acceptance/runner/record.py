@@ -1,0 +1,89 @@
+"""run.json: what happened in a run, in facts. Together with scenario.json and the raw logs it is all a report needs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acceptance.errors import InputError
+from acceptance.locate.planner import PairResult
+from acceptance.runner.follow import JobOutcome
+
+FILE = "run.json"
+
+
+@dataclass
+class TestRecord:
+    """One test's job. log: file name in the run directory; command: the argv that repeats it."""
+
+    name: str
+    log: str
+    command: list[str]
+    outcome: JobOutcome | None = None
+
+
+@dataclass
+class LocateRecord:
+    """The search for the node to blame. limit: GB/s a good pair reaches, None where unknown; size in bytes."""
+
+    test: str
+    collective: str
+    size_bytes: int
+    nodes: list[str]
+    pair_limit: float | None
+    factor: float
+    max_rounds: int
+    pairs: list[PairResult] = field(default_factory=list)
+    commands: list[list[str]] = field(default_factory=list)
+    trouble: str | None = None
+
+
+@dataclass
+class RunRecord:
+    """A run. nodes: name -> Slurm's state and, where it cannot be used, why. Times are UTC, ISO 8601."""
+
+    run_id: str
+    started: str
+    finished: str | None = None
+    slurm: str = ""
+    nodes: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    infrastructure: str | None = None
+    interrupted: str | None = None
+    tests: list[TestRecord] = field(default_factory=list)
+    locate: LocateRecord | None = None
+
+    def write(self, directory: Path) -> None:
+        """Write run.json in one step."""
+        write_whole(directory / FILE, json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that no reader ever sees half of it."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, "utf-8")
+    part.replace(path)
+
+
+def read_record(directory: Path) -> RunRecord:
+    """Read run.json. Raises InputError if it is missing or not one of ours."""
+    path = directory / FILE
+    try:
+        return _record(json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise InputError([f"{path}: {error.strerror}. Hint: give the directory of a run"]) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError([f"{path}: is not the record of a run ({error}). Hint: give the directory of a run"]) from None
+
+
+def _record(value: dict[str, Any]) -> RunRecord:
+    tests = [
+        TestRecord(t["name"], t["log"], t["command"], JobOutcome(**t["outcome"]) if t["outcome"] else None)
+        for t in value["tests"]
+    ]
+    locate = None
+    if value["locate"]:
+        pairs = [PairResult(**pair) for pair in value["locate"]["pairs"]]
+        locate = LocateRecord(**{**value["locate"], "pairs": pairs})
+    return RunRecord(**{**value, "tests": tests, "locate": locate})

@@ -1,0 +1,124 @@
+"""ParallelCluster's own validators, run on a cluster configuration against the embedded AWS.
+
+The real program (`pcluster create-cluster --dryrun true`) in its own environment, as a process: it cannot share an
+interpreter with the CDK. Its answer is told apart into schema errors, validators' errors, warnings, and failures that say
+nothing about the configuration (program missing, endpoint not answering, time-out).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rehearsal.cloud.clients import ACCESS_KEY
+from rehearsal.cloud.errors import CloudError
+
+DEFAULT_TIMEOUT_S = 60.0
+SCHEMA_VALIDATOR = "ConfigSchemaValidator"
+
+
+class PclusterUnavailable(CloudError):
+    """pcluster could not judge: missing, timed out, or it met a fault of the environment."""
+
+
+@dataclass(frozen=True)
+class ValidationMessage:
+    """What one validator said. `level` is ERROR or WARNING; `validator` its type; `id` the part of the cluster, if named."""
+
+    level: str
+    validator: str
+    message: str
+    id: str = ""
+
+    @property
+    def is_schema(self) -> bool:
+        """Whether the configuration does not even have the right form."""
+        return self.validator == SCHEMA_VALIDATOR
+
+
+def validate(
+    cluster_configuration: Mapping[str, Any],
+    name: str,
+    region: str,
+    endpoint: str,
+    pcluster_bin: Path,
+    run_dir: Path,
+    suppressed: Sequence[str] = (),
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> list[ValidationMessage]:
+    """Every message of pcluster's validators; empty when it accepts the configuration without a word.
+
+    `endpoint` must be an address (http://127.0.0.1:PORT), not a name. `suppressed` holds validators' types that are not
+    run. Raises PclusterUnavailable when pcluster cannot judge within `timeout_s` seconds.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    path = run_dir / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(dict(cluster_configuration), sort_keys=False), encoding="utf-8")
+    command = [str(pcluster_bin), "create-cluster", "--cluster-name", name, "--cluster-configuration", str(path)]
+    command += ["--region", region, "--dryrun", "true"]
+    if suppressed:
+        command += ["--suppress-validators", *(f"type:{item}" for item in suppressed)]
+    try:
+        done = subprocess.run(  # noqa: S603 (an argument vector, no shell)
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env=_environment(region, endpoint, run_dir),
+            check=False,
+        )
+    except FileNotFoundError:
+        raise PclusterUnavailable(f"{pcluster_bin}: no such program. Run `make setup-pcluster` first.") from None
+    except subprocess.TimeoutExpired:
+        raise PclusterUnavailable(f"{pcluster_bin}: no answer within {timeout_s:.0f} s; log: {run_dir}") from None
+    return _messages(done.stdout, done.stderr)
+
+
+def _environment(region: str, endpoint: str, run_dir: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LANG": "C.UTF-8",
+        "HOME": str(run_dir),
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": ACCESS_KEY,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "NO_PROXY": "127.0.0.1,localhost",
+    }
+
+
+def _messages(stdout: str, stderr: str) -> list[ValidationMessage]:
+    try:
+        answer = json.loads(stdout)
+    except ValueError:
+        words = (stderr.strip() or stdout.strip() or "it said nothing")[-500:]
+        raise PclusterUnavailable(f"pcluster gave no answer that can be read: {words}") from None
+    found = [
+        ValidationMessage(
+            str(item.get("level", "ERROR")), str(item.get("type", "")), str(item.get("message", "")), str(item.get("id", ""))
+        )
+        for key in ("configurationValidationErrors", "validationMessages")
+        for item in answer.get(key, [])
+    ]
+    message = str(answer.get("message", ""))
+    if found or _accepted(message):
+        return found
+    if re.search(r"configuration|cluster name|Invalid cluster", message, re.IGNORECASE):
+        return [ValidationMessage("ERROR", SCHEMA_VALIDATOR, message)]
+    raise PclusterUnavailable(f"pcluster could not judge the configuration: {message or stdout.strip()[:500]}")
+
+
+def _accepted(message: str) -> bool:
+    return "would have succeeded" in message

@@ -1,0 +1,78 @@
+"""The command line: exit codes, JSON, and no traceback whatever is typed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SLIPWAY = Path(sys.executable).parent / "slipway"
+
+
+def slipway(*arguments: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(SLIPWAY), *arguments], capture_output=True, text=True, timeout=60, cwd=cwd, check=False)
+
+
+def test_check_says_good() -> None:
+    done = slipway("check", "clusters/rehearsal.yaml")
+    assert done.returncode == 0
+    assert done.stdout == "clusters/rehearsal.yaml: good (rehearsal in us-east-1a; train: 4 x p5.48xlarge)\n"
+
+
+def test_check_counts_faults(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: demo\n", encoding="utf-8")
+    done = slipway("check", str(file))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"3 faults in {file}"
+    assert "region: is missing" in done.stderr
+
+
+def test_check_json(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: demo\nregion: us-east-1\nzone: us-east-1a\nqueues: []\n", encoding="utf-8")
+    done = slipway("check", "--json", str(file))
+    answer = json.loads(done.stdout)
+    assert done.returncode == 2
+    assert answer["valid"] is False
+    assert answer["faults"][0]["path"] == "queues"
+    assert answer["faults"][0]["line"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "Usage"),
+        (("chek",), 2, "Did you mean 'check'?"),
+        (("check",), 2, "Missing argument"),
+        (("check", "nowhere.yaml"), 2, "nowhere.yaml: no such file"),
+        (("check", "clusters"), 2, "is a folder"),
+        (("rehearse", "nowhere.yaml"), 2, "no such file"),
+        (("rehearse", "clusters/rehearsal.yaml", "--cloud-only", "--break", "hang"), 2, "--break needs local hosts"),
+        (("rehearse", "clusters/rehearsal.yaml", "--port", "5000"), 2, "--port belongs to --cloud-only"),
+        (("rehearse", "clusters/rehearsal.yaml", "--output", "README.md"), 2, "is a file"),
+        (("export", "pcluster", "nowhere.yaml"), 2, "no such file"),
+        (("export", "pcluster", "clusters/rehearsal.yaml", "-o", "/nowhere/at/all.yaml"), 1, "cannot be written"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_wrong_use_is_one_clear_line(arguments: tuple[str, ...], code: int, words: str) -> None:
+    done = slipway(*arguments)
+    assert done.returncode == code
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_export_pcluster_is_whole_and_repeatable(tmp_path: Path) -> None:
+    target = tmp_path / "cluster.yaml"
+    first = slipway("export", "pcluster", "clusters/p5-capacity-block.yaml", "--output", str(target))
+    text = target.read_text(encoding="utf-8")
+    again = slipway("export", "pcluster", "clusters/p5-capacity-block.yaml")
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert again.stdout == text
+    assert "CapacityType: CAPACITY_BLOCK" in text
+    assert "placeholders stand for" in first.stderr

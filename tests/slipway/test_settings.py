@@ -1,0 +1,180 @@
+"""The settings: good files load, every kind of fault is told with place, value, rule and hint, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slipway.errors import SettingsError
+from slipway.settings import Settings, load_settings
+
+CLUSTERS = Path(__file__).resolve().parents[2] / "clusters"
+
+GOOD = """\
+name: demo
+region: us-east-1
+zone: us-east-1a
+queues:
+  - name: train
+    instance_type: p5.48xlarge
+    count: 4
+    efa: true
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "demo.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def faults(tmp_path: Path, text: str) -> list[str]:
+    """Each fault as its text, without the folder of the file."""
+    file = write(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file)
+    return [str(fault).replace(f"{tmp_path}/", "") for fault in caught.value.faults]
+
+
+@pytest.mark.parametrize("file", sorted(CLUSTERS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_example_is_good(file: Path) -> None:
+    assert isinstance(load_settings(file), Settings)
+
+
+def test_defaults_and_counts_are_filled(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, GOOD))
+    queue = settings.queues[0]
+    assert (queue.min_count, queue.max_count) == (4, 4)
+    assert settings.network.cidr == "10.0.0.0/16"
+    assert settings.acceptance.max_bytes == 16 * 1024**3
+    assert settings.gpu_queue is queue
+
+
+def test_settings_are_frozen(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, GOOD))
+    with pytest.raises(ValueError, match="frozen"):
+        settings.name = "other"  # type: ignore[misc]
+
+
+# One row: what stands in GOOD, what stands there instead, and the exact fault.
+ONE_FAULT = [
+    ("name: demo", "name: Demo", "demo.yaml:1: name = 'Demo': must be 2 to 40 characters: a lower-case letter, then letters, digits or -, no - last"),
+    ("name: demo", "nam: demo", "demo.yaml:1: nam = 'demo': is not a known key. Hint: did you mean name?"),
+    ("zone: us-east-1a", "zone: us-west-2a", "demo.yaml:3: zone = 'us-west-2a': is not a zone of the region us-east-1. Hint: write us-east-1a, or change the region"),
+    ("p5.48xlarge", "p5.48xlage", "demo.yaml:6: queues[0].instance_type = 'p5.48xlage': is not an instance type that Slipway knows. Hint: did you mean p5.48xlarge?"),
+    ("count: 4", "count: four", "demo.yaml:7: queues[0].count = 'four': must be a whole number"),
+    ("count: 4", 'count: "4"', "demo.yaml:7: queues[0].count = '4': must be a whole number"),
+    ("count: 4", "count: 0", "demo.yaml:7: queues[0].count = 0: must be greater than or equal to 1"),
+    ("count: 4", "count: 4\n    max_count: 5", "demo.yaml:5: queues[0]: has both count and min_count/max_count; give count, or the other two"),
+    ("    count: 4\n", "", "demo.yaml:5: queues[0]: needs count (static nodes) or max_count (nodes that come and go)"),
+    ("efa: true", "efa: yes", "demo.yaml:8: queues[0].efa = 'yes': must be true or false"),
+    ("efa: true", "efa: false", "demo.yaml:8: queues[0].efa = false: without EFA NCCL uses none of the 32 network cards of the type. Hint: set efa: true"),
+    ("instance_type: p5.48xlarge", "instance_type: g6.xlarge", "demo.yaml:8: queues[0].efa = true: g6.xlarge has no EFA interface. Hint: set efa: false, or take a type with EFA"),
+    ("efa: true", "efa: true\n    spot: true\n    reservation: {kind: on-demand, id: cr-0123456789abcdef0}", "demo.yaml:9: queues[0].spot = true: spot instances cannot come from a reservation. Hint: set spot: false, or drop the reservation"),
+    ("efa: true", "efa: true\n    reservation: {kind: block, id: cr-0123456789abcdef0}", "demo.yaml:9: queues[0].reservation.kind = 'block': must be one of capacity-block or on-demand"),
+    ("efa: true", "efa: true\n    reservation: {kind: on-demand, id: cr-1}", "demo.yaml:9: queues[0].reservation.id = 'cr-1': must be a capacity reservation id such as cr-0123456789abcdef0"),
+    ("efa: true", "efa: true\n    placement_group: true\n    reservation: {kind: on-demand, id: cr-0123456789abcdef0}", "demo.yaml:9: queues[0].placement_group = true: a placement group that the reservation was not made in ends in insufficient capacity. Hint: set placement_group: false; the reservation already places its instances together"),
+    ("count: 4", "min_count: 1\n    max_count: 4\n    reservation: {kind: capacity-block, id: cr-0123456789abcdef0}", "demo.yaml:8: queues[0].max_count = 4: a capacity block needs min_count equal to max_count. Hint: give count instead"),
+    ("count: 4", "count: 65\n    reservation: {kind: capacity-block, id: cr-0123456789abcdef0}", "demo.yaml:7: queues[0].count = 65: a capacity block holds at most 64 instances. Hint: use several queues"),
+    ("count: 4", "min_count: 5\n    max_count: 4", "demo.yaml:8: queues[0].max_count = 4: must be at least 1 and at least min_count (5). Hint: raise max_count"),
+]  # fmt: skip
+
+# One row: what is added to GOOD, and the exact fault.
+ONE_FAULT_ADDED = [
+    ("network: {cidr: 10.0.0.1/16}", "demo.yaml:9: network.cidr = '10.0.0.1/16': must be an IPv4 network such as 10.0.0.0/16, with no host bits set"),
+    ("network: {cidr: 10.0.0.0/8}", "demo.yaml:9: network.cidr = '10.0.0.0/8': a new VPC needs a prefix of /16 to /24. Hint: for example 10.0.0.0/16"),
+    ("network: {}", "demo.yaml:9: network: needs cidr, or the three ids of an existing VPC. Hint: for example cidr: 10.0.0.0/16"),
+    ("network: {vpc_id: vpc-0123456789abcdef0}", "demo.yaml:9: network: an existing VPC also needs head_node_subnet_id, compute_subnet_id. Hint: give all three ids"),
+    ("network: {cidr: 10.0.0.0/16, vpc_id: vpc-0123456789abcdef0}", "demo.yaml:9: network: has both cidr and vpc_id. Hint: give cidr for a new VPC, or the three ids for an existing one"),
+    ("head_node: {instance_type: m5.large, ssh_from: 10.0.0.0/8}", "demo.yaml:9: head_node.ssh_from = '10.0.0.0/8': opens SSH, but there is no key_pair to log in with. Hint: name a key pair, or leave both out and use Session Manager"),
+    ("head_node: {instance_type: c5.large}", "demo.yaml:9: head_node.instance_type = 'c5.large': has 4 GiB of memory, the head node needs 8. Hint: m5.2xlarge or larger"),
+    ("head_node: {instance_type: p5.4xlarge}", "demo.yaml:9: head_node.instance_type = 'p5.4xlarge': the head node needs no GPU. Hint: take a type such as m5.8xlarge"),
+    ("storage: {fsx: {capacity_gib: 5000, throughput_mb_s_per_tib: 250}}", "demo.yaml:9: storage.fsx.capacity_gib = 5000: must be 1200 or a multiple of 2400 GiB. Hint: the nearest are 4800 and 7200"),
+    ("storage: {fsx: {capacity_gib: 2400, throughput_mb_s_per_tib: 300}}", "demo.yaml:9: storage.fsx.throughput_mb_s_per_tib = 300: must be one of 125, 250, 500, 1000 MB/s per TiB for persistent-2. Hint: for example 250"),
+    ("storage: {fsx: {deployment: scratch-2, throughput_mb_s_per_tib: 125}}", "demo.yaml:9: storage.fsx.throughput_mb_s_per_tib = 125: scratch-2 has a fixed throughput. Hint: leave it out"),
+    ("storage: {associations: [{path: /a, prefix: a/}, {path: /, prefix: b/}]}", "demo.yaml:9: storage.associations[1].path = '/': / can only be the first association. Hint: move it to the front, or give it a folder"),
+    ("storage: {associations: [{path: /a, prefix: a/}, {path: /a/b, prefix: b/}]}", "demo.yaml:9: storage.associations[1].path = '/a/b': overlaps /a of associations[0]. Hint: give each association a tree of its own"),
+    ("storage: {home: {kind: ebs}}", "demo.yaml:9: storage.home: an EBS home needs size_gib. Hint: for example size_gib: 500"),
+    ("storage: {bucket: Bad_Name}", "demo.yaml:9: storage.bucket = 'Bad_Name': must be an S3 bucket name: 3 to 63 lower-case letters, digits, dots or -"),
+    ("observability: {retention_days: 31}", "demo.yaml:9: observability.retention_days = 31: must be one of 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827 or 3653"),
+    ("images: [nvcr.io/nvidia/pytorch]", "demo.yaml:9: images[0] = 'nvcr.io/nvidia/pytorch': must be an image such as docker://nvcr.io#nvidia/pytorch:24.01-py3"),
+    ("ngc_secret_arn: hunter2", "demo.yaml:9: ngc_secret_arn = 'hunter2': must be the ARN of a Secrets Manager secret, never the secret itself"),
+    ("ngc_secret_arn: arn:aws:secretsmanager:us-west-2:123456789012:secret:ngc-AbCdEf", "demo.yaml:9: ngc_secret_arn = 'arn:aws:secretsmanager:us-west-2:123456789012:secret:ngc-AbCdEf': is not in the region us-east-1. Hint: make the secret in the cluster's region"),
+    ("nccl: {nccl_version: 2.28.7}", "demo.yaml:9: nccl.nccl_version = '2.28.7': must be an NCCL release tag such as v2.28.7-1"),
+    ("acceptance: {max_bytes: 16MB}", "demo.yaml:9: acceptance.max_bytes = '16MB': must be a size such as 16MiB (B, KiB, MiB, GiB, TiB) or a number of bytes"),
+    ("acceptance: {min_bytes: 32GiB}", "demo.yaml:9: acceptance.min_bytes = '32GiB': is larger than max_bytes. Hint: swap them"),
+    ("acceptance: {timeout_minutes: 600}", "demo.yaml:9: acceptance.timeout_minutes = 600: must be less than or equal to 55"),
+    ("acceptance: {limits: [{collective: all_reduce, nodes: 8, size: 1GiB, fail_below_gb_per_s: 1, source: x, date: 2026-01-01}]}", "demo.yaml:9: acceptance.limits[0].nodes = 8: is more than the 4 nodes of queue train. Hint: limits are for this cluster's node counts"),
+    ("acceptance: {limits: [{collective: all_reduce, nodes: 4, size: 1GiB, fail_below_gb_per_s: 1, source: x, date: 2026-13-01}]}", "demo.yaml:9: acceptance.limits[0].date = '2026-13-01': must be a date such as 2026-11-27"),
+    ("budget: {monthly_usd: 5}", "demo.yaml:9: budget: needs somebody to tell. Hint: set observability.alert_email"),
+    ("budget: 5", "demo.yaml:9: budget = 5: must be a table of keys"),
+    ("name: other", 'demo.yaml:9: is not valid YAML: found duplicate key "name" with value "other" (original value: "demo"). Hint: one key per name; see the line'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"), ONE_FAULT, ids=[row[1].split("\n")[0] or "left out" for row in ONE_FAULT]
+)
+def test_one_fault(tmp_path: Path, old: str, new: str, fault: str) -> None:
+    assert old in GOOD
+    assert fault in faults(tmp_path, GOOD.replace(old, new))
+
+
+@pytest.mark.parametrize(("added", "fault"), ONE_FAULT_ADDED, ids=[row[0][:50] for row in ONE_FAULT_ADDED])
+def test_one_fault_added(tmp_path: Path, added: str, fault: str) -> None:
+    assert faults(tmp_path, f"{GOOD}{added}\n") == [fault]
+
+
+def test_all_faults_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = GOOD.replace("zone: us-east-1a", "zone: us-west-2a").replace("count: 4", "count: four")
+    text += "storage: {fsx: {capacity_gib: 5000, throughput_mb_s_per_tib: 300}}\nhead_nod: {}\n"
+    told = faults(tmp_path, text)
+    assert [line.split(":")[1] for line in told] == sorted((line.split(":")[1] for line in told), key=int)
+    assert any("count = 'four'" in line for line in told)
+    assert any("did you mean head_node?" in line for line in told)
+
+
+def test_a_wrong_key_does_not_hide_the_rules(tmp_path: Path) -> None:
+    told = faults(tmp_path, GOOD.replace("zone: us-east-1a", "zone: us-west-2a") + "colour: red\n")
+    assert len(told) == 2
+    assert "is not a zone of the region" in told[0]
+    assert "colour = 'red': is not a known key" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "demo.yaml:1: the file is empty. Hint: start from one of clusters/*.yaml"),
+        ("- 1\n", "demo.yaml:1: the file is not a table of keys. Hint: start from one of clusters/*.yaml"),
+        ("a: [1\n", "demo.yaml:2: is not valid YAML: expected ',' or ']', but got '<stream end>'. Hint: check indentation, colons and quotes"),
+        ("a: 'x\n", "demo.yaml:2: is not valid YAML: found unexpected end of stream. Hint: check indentation, colons and quotes"),
+    ],
+)  # fmt: skip
+def test_broken_yaml(tmp_path: Path, text: str, fault: str) -> None:
+    assert faults(tmp_path, text) == [fault]
+
+
+def test_missing_file_names_the_neighbours(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    with pytest.raises(SettingsError, match=r"demo2.yaml: no such file. Hint: files there: .*demo.yaml"):
+        load_settings(tmp_path / "demo2.yaml")
+
+
+def test_a_folder_is_no_settings_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is a folder"):
+        load_settings(tmp_path)
+
+
+def test_not_utf8(tmp_path: Path) -> None:
+    file = tmp_path / "demo.yaml"
+    file.write_bytes(b"name: \xff\xfe\n")
+    with pytest.raises(SettingsError, match="is not UTF-8"):
+        load_settings(file)
+
+
+def test_a_yaml_tag_constructs_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "made"
+    told = faults(tmp_path, f"{GOOD}budget: !!python/object/apply:os.mkdir ['{marker}']\n")
+    assert told
+    assert not marker.exists()

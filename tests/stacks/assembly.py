@@ -1,0 +1,84 @@
+"""Synthesise as the CDK CLI does, and look into what came out."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = {
+    "rehearsal": ROOT / "clusters/rehearsal.yaml",
+    "p5-capacity-block": ROOT / "clusters/p5-capacity-block.yaml",
+    "every-part": ROOT / "tests/stacks/every-part.yaml",
+}
+SYNTH_TIMEOUT_S = 120
+HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class Assembly:
+    """The templates of one ``cdk.out``, by the part of the stack's name after the cluster's."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.templates: dict[str, dict[str, Any]] = {
+            file.name.removesuffix(".template.json").rpartition("-")[2]: json.loads(file.read_text(encoding="utf-8"))
+            for file in sorted(directory.glob("*.template.json"))
+        }
+
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        """Every resource of one CloudFormation type, over all stacks."""
+        return [resource for _, _, resource in self.resources() if resource["Type"] == kind]
+
+    def resources(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Stack, logical id and resource of all stacks."""
+        for stack, template in self.templates.items():
+            for logical_id, resource in template["Resources"].items():
+                yield stack, logical_id, resource
+
+    def statements(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Every statement of an identity policy, with ``stack/logical id``."""
+        for stack, logical_id, resource in self.resources():
+            if resource["Type"] in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
+                for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
+                    yield f"{stack}/{logical_id}", statement
+
+    def readable(self, stack: str) -> str:
+        """The template as YAML, with the hashes of assets taken out: they change with every byte of a script."""
+        yaml = YAML()
+        yaml.width = 120
+        text = io.StringIO()
+        yaml.dump(json.loads(HASH.sub("HASH", json.dumps(self.templates[stack]))), text)
+        return text.getvalue()
+
+
+def synthesise(settings: Path, out: Path, *, validate: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run app.py as the CDK CLI does: no credentials, no home, and no network where that can be taken away."""
+    command = [sys.executable, str(ROOT / "app.py")]
+    if os.geteuid() == 0 and shutil.which("unshare"):
+        command = ["unshare", "--net", *command]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "CDK_OUTDIR": str(out),
+        "CDK_VALIDATION": "true" if validate else "false",
+        "CDK_CONTEXT_JSON": context(settings),
+        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+    }
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SYNTH_TIMEOUT_S, check=False
+    )
+
+
+def context(settings: Path) -> str:
+    """What the CDK CLI hands over: cdk.json's context and ``-c settings=...``."""
+    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return json.dumps({**flags, "settings": str(settings)})

@@ -1,0 +1,164 @@
+"""The bundle: whole, deterministic, and its program runs on a bare Python."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from slipway import bundle
+from slipway.errors import EnvironmentFault
+from slipway.settings import Settings, load_settings
+from tests.stacks.assembly import EXAMPLES, ROOT
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    return load_settings(EXAMPLES["every-part"])
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A small checkout with everything that a bundle needs, and some things that must stay out."""
+    root = tmp_path / "checkout"
+    for name in (*bundle.NODE_DIRECTORIES, "acceptance/report", "acceptance/__pycache__"):
+        (root / name).mkdir(parents=True)
+    (root / "bootstrap/run.sh").write_text("#!/bin/bash\n", encoding="utf-8")
+    (root / "bootstrap/run.sh").chmod(0o600)
+    (root / "headnode/notes.txt").write_text("text\n", encoding="utf-8")
+    shutil.copy(ROOT / "templates/node.env.j2", root / "templates")
+    (root / "acceptance/__init__.py").touch()
+    (root / "acceptance/__pycache__/x.pyc").write_bytes(b"compiled")
+    (root / "acceptance/cli.py").write_text(PROGRAM, encoding="utf-8")
+    plotly = root / bundle.PLOTLY
+    plotly.parent.mkdir(parents=True)
+    plotly.write_text("/* plotly */", encoding="utf-8")
+    return root
+
+
+PROGRAM = """\
+import pkgutil
+
+import jinja2
+
+
+def main():
+    script = pkgutil.get_data("acceptance.report", "plotly-basic.min.js").decode()
+    print(jinja2.Template("{{ words }} & {{ script }}", autoescape=True).render(words="<ran>", script=script))
+    return 7
+"""
+
+
+def members(data: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return {member.name: member for member in archive}
+
+
+def test_same_input_same_bytes(settings: Settings, checkout: Path, tmp_path: Path) -> None:
+    first = bundle.write_bundle(settings, tmp_path / "first.tar.gz", checkout)
+    for file in checkout.rglob("*"):
+        os.utime(file, (1, 1))
+    (checkout / "bootstrap/run.sh").chmod(0o755)
+    (checkout / "bootstrap/__pycache__").mkdir()
+    (checkout / "bootstrap/__pycache__/later.pyc").write_bytes(b"compiled")
+    second = bundle.write_bundle(settings, tmp_path / "second.tar.gz", checkout)
+    assert first.path.read_bytes() == second.path.read_bytes()
+    assert first.sha256 == second.sha256 == hashlib.sha256(second.path.read_bytes()).hexdigest()
+
+
+def test_every_change_changes_the_hash(settings: Settings, checkout: Path, tmp_path: Path) -> None:
+    before = bundle.write_bundle(settings, tmp_path / "bundle.tar.gz", checkout).sha256
+    (checkout / "headnode/notes.txt").write_text("other\n", encoding="utf-8")
+    assert bundle.write_bundle(settings, tmp_path / "bundle.tar.gz", checkout).sha256 != before
+
+
+def test_contents(settings: Settings, checkout: Path, tmp_path: Path) -> None:
+    found = members(bundle.write_bundle(settings, tmp_path / "bundle.tar.gz", checkout).path.read_bytes())
+    assert list(found) == [
+        "acceptance.json",
+        "acceptance.pyz",
+        "bootstrap/run.sh",
+        "containers.txt",
+        "headnode/notes.txt",
+        "node.env",
+        "templates/node.env.j2",
+    ]
+    assert {name for name, member in found.items() if member.mode == 0o755} == {"bootstrap/run.sh", "acceptance.pyz"}
+    assert {(member.mtime, member.uid, member.gid, member.uname) for member in found.values()} == {(0, 0, 0, "")}
+
+
+def test_program_is_pure_python_and_runs_from_the_archive_alone(
+    settings: Settings, checkout: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "acceptance.pyz"
+    program.write_bytes(bundle.acceptance_program(checkout))
+    names = zipfile.ZipFile(program).namelist()
+    assert not [name for name in names if Path(name).suffix in bundle.COMPILED]
+    assert [name for name in names if "LICENSE" in name]
+    done = subprocess.run(  # -I and -S: no site-packages, no environment
+        [sys.executable, "-I", "-S", str(program)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (7, "&lt;ran&gt; & /* plotly */\n"), done.stderr
+
+
+def test_node_env_is_literal_lines_with_every_key(settings: Settings) -> None:
+    lines = bundle.node_env(settings).splitlines()
+    found = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    assert found == bundle.node_env_values(settings)
+    assert found["NGC_SECRET_ARN"].startswith("arn:aws:secretsmanager:")
+    assert found["REGION"] == "eu-central-1"
+
+
+def test_images_one_a_line(settings: Settings) -> None:
+    assert bundle.bundle_files(settings)["containers.txt"] == b"docker://nvcr.io#nvidia/pytorch:24.01-py3\n"
+
+
+def test_acceptance_scenario_of_the_rehearsal() -> None:
+    found = bundle.acceptance_scenario(load_settings(EXAMPLES["rehearsal"]))
+    assert json.loads(json.dumps(found)) == {
+        "schema": 1,
+        "cluster": "rehearsal",
+        "partition": "train",
+        "instance_type": "p5.48xlarge",
+        "nodes": 4,
+        "gpus_per_node": 8,
+        "network": {"provider": "efa", "nics": 32},
+        "tests": [
+            {
+                "name": "all_reduce",
+                "collective": "all_reduce",
+                "min_bytes": 1 << 20,
+                "max_bytes": 16 << 20,
+                "step_factor": 2,
+                "iterations": 2,
+                "warmup_iterations": 1,
+                "timeout_s": 240,
+            }
+        ],
+        "limits": found["limits"],
+    }
+    (limit,) = found["limits"]
+    assert (limit["size_bytes"], limit["fail_below_gb_per_s"], limit["date"]) == (16 << 20, 0.03, "2026-11-27")
+
+
+def test_no_gpu_queue_no_tests(settings: Settings) -> None:
+    cpu_only = settings.model_copy(update={"queues": settings.queues[1:2]})
+    found = bundle.acceptance_scenario(cpu_only)
+    assert (found["tests"], found["nodes"], found["network"]) == ([], 0, None)
+
+
+@pytest.mark.parametrize("gone", ["bootstrap", "acceptance", "templates/node.env.j2", str(bundle.PLOTLY)])
+def test_what_is_missing_is_named(settings: Settings, checkout: Path, tmp_path: Path, gone: str) -> None:
+    part = checkout / gone
+    shutil.rmtree(part) if part.is_dir() else part.unlink()
+    with pytest.raises(EnvironmentFault, match=f"{gone}.* is missing.*Hint:"):
+        bundle.write_bundle(settings, tmp_path / "bundle.tar.gz", checkout)

@@ -1,0 +1,218 @@
+"""What must hold in the templates: security, what outlives a deletion, references, and what is left out when off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stacks.assembly import ROOT, Assembly, synthesise
+
+APP_LINES_LIMIT = 40
+CUSTOM_RESOURCES = {"Custom::PclusterCluster", "Custom::ClusterAcceptance"}
+# Actions that AWS cannot tie to a resource.
+WITHOUT_RESOURCE = {"aps:ListWorkspaces", "ssm:GetCommandInvocation"}
+
+
+@pytest.fixture(params=["rehearsal", "every-part"])
+def assembly(request: pytest.FixtureRequest, assemblies: dict[str, Assembly]) -> Assembly:
+    return assemblies[request.param]
+
+
+def test_app_stays_a_composition_root() -> None:
+    assert len((ROOT / "app.py").read_text(encoding="utf-8").splitlines()) <= APP_LINES_LIMIT
+
+
+def test_five_stacks_and_no_custom_resource_beyond_the_two(assembly: Assembly) -> None:
+    assert set(assembly.templates) == {"network", "storage", "observability", "cluster", "acceptance"}
+    kinds = {resource["Type"] for _, _, resource in assembly.resources()}
+    assert {
+        kind for kind in kinds if kind.startswith("Custom::") or kind.endswith("::CustomResource")
+    } == CUSTOM_RESOURCES
+
+
+def test_synth_asked_nobody(assembly: Assembly) -> None:
+    manifest = json.loads((assembly.directory / "manifest.json").read_text(encoding="utf-8"))
+    assert not manifest.get("missing")
+    environments = {a["environment"] for a in manifest["artifacts"].values() if a["type"] == "aws:cloudformation:stack"}
+    assert all(place.startswith("aws://unknown-account/") for place in environments)
+
+
+def test_no_statement_is_open_beyond_the_list(assembly: Assembly) -> None:
+    for place, statement in assembly.statements():
+        actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+        assert not [action for action in actions if "*" in action], place
+        if statement["Resource"] == "*" or "*" in statement["Resource"]:
+            assert set(actions) <= WITHOUT_RESOURCE, place
+
+
+def test_compute_nodes_only_read_their_scripts_and_write_their_logs(rehearsal: Assembly) -> None:
+    allowed = {
+        action
+        for place, statement in rehearsal.statements()
+        if place.startswith("cluster/ComputePolicy")
+        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+    }
+    assert allowed == {"s3:GetObject", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"}
+
+
+def test_bucket_is_private_encrypted_versioned_tls_only_and_kept(rehearsal: Assembly) -> None:
+    (bucket,) = rehearsal.of_type("AWS::S3::Bucket")
+    assert bucket["DeletionPolicy"] == bucket["UpdateReplacePolicy"] == "Retain"
+    assert bucket["Properties"]["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert set(bucket["Properties"]["PublicAccessBlockConfiguration"].values()) == {True}
+    assert bucket["Properties"]["BucketEncryption"]
+    (policy,) = rehearsal.of_type("AWS::S3::BucketPolicy")
+    denied = [s["Condition"] for s in policy["Properties"]["PolicyDocument"]["Statement"] if s["Effect"] == "Deny"]
+    assert {"Bool": {"aws:SecureTransport": "false"}} in denied
+
+
+def test_existing_bucket_is_left_alone(every_part: Assembly) -> None:
+    assert not every_part.of_type("AWS::S3::Bucket")
+    assert not every_part.of_type("AWS::S3::BucketPolicy")
+
+
+@pytest.mark.parametrize("kind", ["AWS::FSx::FileSystem", "AWS::FSx::DataRepositoryAssociation", "AWS::Logs::LogGroup"])
+def test_data_outlives_the_stacks(assembly: Assembly, kind: str) -> None:
+    resources = [
+        r
+        for r in assembly.of_type(kind)
+        if r in assembly.templates["storage"]["Resources"].values()
+        or r in assembly.templates["observability"]["Resources"].values()
+    ]
+    assert resources
+    assert all(resource["DeletionPolicy"] == "Retain" for resource in resources)
+
+
+def test_associations_are_made_one_after_the_other(rehearsal: Assembly) -> None:
+    resources = rehearsal.templates["storage"]["Resources"]
+    assert resources["Association2"]["DependsOn"] == ["Association1"]
+
+
+def node_group_rules(assembly: Assembly, kind: str) -> list[dict[str, Any]]:
+    resources = assembly.templates["network"]["Resources"].values()
+    return [resource["Properties"] for resource in resources if resource["Type"] == kind]
+
+
+def test_nodes_reach_each_other_by_the_group_itself_both_ways(assembly: Assembly) -> None:
+    """An egress rule to 0.0.0.0/0 does not let EFA traffic out; only one to the group does."""
+    (ingress,) = node_group_rules(assembly, "AWS::EC2::SecurityGroupIngress")
+    (egress,) = node_group_rules(assembly, "AWS::EC2::SecurityGroupEgress")
+    assert ingress["IpProtocol"] == egress["IpProtocol"] == "-1"
+    assert ingress["GroupId"] == ingress["SourceSecurityGroupId"]
+    assert egress["GroupId"] == egress["DestinationSecurityGroupId"]
+
+
+def test_no_security_group_is_open_to_the_world(assembly: Assembly) -> None:
+    for group in assembly.of_type("AWS::EC2::SecurityGroup"):
+        assert "SecurityGroupIngress" not in group["Properties"]
+        assert [rule["CidrIp"] for rule in group["Properties"]["SecurityGroupEgress"]] == ["255.255.255.255/32"]
+
+
+def test_file_system_opens_lustre_only(assembly: Assembly) -> None:
+    rules = [r for r in assembly.templates["storage"]["Resources"].values() if "SecurityGroupIngress" in r["Type"]]
+    ports = {(rule["Properties"]["FromPort"], rule["Properties"]["ToPort"]) for rule in rules}
+    assert ports == {(988, 988), (1018, 1023)}
+    assert len(rules) == 4  # from itself and from the nodes
+
+
+def test_new_network_lies_in_the_zone_of_the_settings(rehearsal: Assembly) -> None:
+    subnets = rehearsal.of_type("AWS::EC2::Subnet")
+    assert {(s["Properties"]["AvailabilityZone"], s["Properties"]["MapPublicIpOnLaunch"]) for s in subnets} == {
+        ("us-east-1a", True),
+        ("us-east-1a", False),
+    }
+    assert len(rehearsal.of_type("AWS::EC2::NatGateway")) == 1
+
+
+def test_existing_network_gets_the_two_rules_and_nothing_else(every_part: Assembly) -> None:
+    kinds = sorted(resource["Type"] for resource in every_part.templates["network"]["Resources"].values())
+    assert kinds == ["AWS::EC2::SecurityGroup", "AWS::EC2::SecurityGroupEgress", "AWS::EC2::SecurityGroupIngress"]
+
+
+def test_cluster_takes_its_provider_from_parallelcluster(rehearsal: Assembly) -> None:
+    from slipway.settings import PARALLELCLUSTER_VERSION
+
+    (provider,) = rehearsal.of_type("AWS::CloudFormation::Stack")
+    parts = provider["Properties"]["TemplateURL"]["Fn::Join"][1]
+    assert parts[0] == "https://us-east-1-aws-parallelcluster.s3.us-east-1."
+    assert f"/{PARALLELCLUSTER_VERSION}/" in parts[2]
+    (cluster,) = rehearsal.of_type("Custom::PclusterCluster")
+    assert cluster["Properties"]["ServiceToken"] == {"Fn::GetAtt": ["Provider", "Outputs.ServiceToken"]}
+    assert cluster["Properties"]["ClusterName"] == "rehearsal"  # the stack is rehearsal-cluster
+
+
+def test_provider_may_attach_exactly_our_policies(rehearsal: Assembly) -> None:
+    attach = [s for _, s in rehearsal.statements() if "iam:AttachRolePolicy" in s["Action"]]
+    assert len(attach) == 1
+    policies = attach[0]["Condition"]["ArnEquals"]["iam:PolicyARN"]
+    assert sorted(policy["Ref"][:-8] for policy in policies) == ["ComputePolicy", "HeadNodePolicy"]
+
+
+def test_bundle_hash_in_the_arguments_is_the_asset(rehearsal: Assembly) -> None:
+    import hashlib
+
+    (cluster,) = rehearsal.of_type("Custom::PclusterCluster")
+    arguments = cluster["Properties"]["ClusterConfiguration"]["HeadNode"]["CustomActions"]["OnNodeConfigured"]["Args"]
+    (bundle,) = rehearsal.directory.glob("asset.*.tar.gz")
+    assert arguments[2] == hashlib.sha256(bundle.read_bytes()).hexdigest()
+
+
+def test_secret_and_mirror_are_granted_only_when_named(rehearsal: Assembly, every_part: Assembly) -> None:
+    for assembly, expected in ((rehearsal, False), (every_part, True)):
+        text = json.dumps([statement for _, statement in assembly.statements()])
+        assert ("secretsmanager:GetSecretValue" in text) is expected
+        assert ("a-mirror/slipway/*" in text) is expected
+
+
+def test_alarms_and_budget_only_with_an_address(rehearsal: Assembly, every_part: Assembly) -> None:
+    for kind in ("AWS::SNS::Topic", "AWS::SNS::Subscription", "AWS::CloudWatch::Alarm", "AWS::Budgets::Budget"):
+        assert not rehearsal.of_type(kind)
+        assert len(every_part.of_type(kind)) == 1
+
+
+OFF = """\
+name: bare
+region: us-east-1
+zone: us-east-1a
+queues: [{name: small, instance_type: g6.12xlarge, min_count: 0, max_count: 2}]
+observability: {prometheus: false, grafana: false}
+acceptance: {scenario: none}
+"""
+
+
+def test_parts_can_be_off(tmp_path: Path) -> None:
+    settings = tmp_path / "bare.yaml"
+    settings.write_text(OFF, encoding="utf-8")
+    done = synthesise(settings, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    bare = Assembly(tmp_path / "out")
+    assert set(bare.templates) == {"network", "storage", "observability", "cluster"}
+    assert [r["Type"] for r in bare.templates["observability"]["Resources"].values()] == ["AWS::Logs::LogGroup"]
+    assert '"AMP_REMOTE_WRITE_URL="' in json.dumps(bare.templates["cluster"])
+    assert "aps:RemoteWrite" not in json.dumps(bare.templates["cluster"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (OFF.replace("region:", "regoin:"), "regoin"),
+        ("name: [", "bad.yaml"),
+    ],
+)
+def test_bad_settings_are_told_without_a_traceback(tmp_path: Path, text: str, said: str) -> None:
+    settings = tmp_path / "bad.yaml"
+    settings.write_text(text, encoding="utf-8")
+    done = synthesise(settings, tmp_path / "out")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_settings_file_is_told_without_a_traceback(tmp_path: Path) -> None:
+    done = synthesise(tmp_path / "none.yaml", tmp_path / "out")
+    assert done.returncode == 2
+    assert "none.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
