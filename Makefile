@@ -5,13 +5,16 @@ SHELL := /bin/bash
 SETTINGS ?= clusters/rehearsal.yaml
 SCRIPTS := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
 
-.PHONY: help setup setup-rehearsal setup-test rehearse test check clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## What `cdk deploy` needs: .venv and the CDK CLI (below 800 MB)
 	@tools/setup.sh deploy
+
+setup-cloud: ## What `slipway rehearse --cloud-only` needs: no root, no Debian packages
+	@tools/setup.sh deploy pcluster rehearsal
 
 setup-rehearsal: setup ## And what a rehearsal needs: pcluster, the embedded AWS, Debian packages, tools of the local hosts
 	@tools/setup.sh pcluster rehearsal debian hosts

@@ -10,6 +10,6 @@ node_exporter::main() {
   software::install node_exporter node_exporter
   unit::user node-exporter
   file::put "$SLIPWAY_BUNDLE/bootstrap/units/$NODE_EXPORTER_UNIT" "$unit" 0644
-  unit::ensure "$NODE_EXPORTER_UNIT" "$unit" "$SLIPWAY_SOFTWARE_DIR/node_exporter/current/node_exporter"
+  unit::ensure "$NODE_EXPORTER_UNIT" "$unit" "$SLIPWAY_SOFTWARE_DIR/node_exporter/current/.sha256"
   unit::wait_http "$NODE_EXPORTER_UNIT" "$NODE_EXPORTER_URL"
 }

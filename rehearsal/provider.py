@@ -37,7 +37,22 @@ IDLE_TIMEOUT_S = 60
 PARALLEL_ACTIONS = 4
 AWS_PORT = 5000
 
+# ParallelCluster's provider (cloudformation/custom_resource/cluster.yaml in its repository): what it takes for itself and
+# what it hands to create_cluster; the tag it adds; how many characters of the messages it answers.
+PROPERTIES = {
+    "ServiceToken",
+    "DeletionPolicy",
+    "ClusterName",
+    "ClusterConfiguration",
+    "RollbackOnFailure",
+    "SuppressValidators",
+    "ValidationFailureLevel",
+}
+RESOURCE_TAG = {"Key": "parallelcluster:custom_resource", "Value": "cluster"}
+MESSAGE_CHARACTERS = 2048
+
 ACCEPTED_WARNINGS = {
+    "KeyPairValidator": "without a key pair users log in through Session Manager, which the head node's role allows",
     "DetailedMonitoringValidator": "one-minute metrics are wanted; the message says what they cost",
     "EfaOsArchitectureValidator": "named by the message when an OS has no tested EFA; the example files use tested ones",
 }
@@ -90,7 +105,11 @@ class ClusterProvider:
             return ResourceResult(name)
         if request.request_type == "Update":
             raise ResourceFailed("the rehearsal deploys a cluster once; run it anew to see a change")
+        unknown = set(request.properties) - PROPERTIES
+        if unknown:
+            raise ResourceFailed(f"create_cluster() got unexpected arguments: {', '.join(sorted(unknown))}")
         configuration: dict[str, Any] = dict(request.properties["ClusterConfiguration"])
+        configuration["Tags"] = [*configuration.get("Tags", []), RESOURCE_TAG]
         with self._progress.phase("ParallelCluster's validators", depth=1):
             messages = self._validate(name, configuration)
         nodes = planned_nodes(configuration, self._max_hosts)
@@ -244,14 +263,18 @@ class ClusterProvider:
             "clusterStatus": "CREATE_COMPLETE",
             "region": self._aws.region,
             "version": "3.16.1",
-            "scheduler.type": "slurm",
             "computeFleetStatus": "RUNNING",
             "headNode.instanceId": instance,
             "headNode.instanceType": head.instance_type,
             "headNode.privateIpAddress": addresses[head.name],
             "headNode.state": "running",
-            "validationMessages": json.dumps([dataclasses.asdict(message) for message in messages])[:2000],
+            "validationMessages": _cut(json.dumps([dataclasses.asdict(message) for message in messages])),
         }
+
+
+def _cut(text: str) -> str:
+    """As ParallelCluster's provider shortens the messages, to stay below CloudFormation's limit."""
+    return text if len(text) <= MESSAGE_CHARACTERS else f"TRUNCATED:{text[:MESSAGE_CHARACTERS]}"
 
 
 def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node]:

@@ -55,7 +55,7 @@ class StorageStack(Stack):
     def _every_result(self) -> str:
         if self._is_new_bucket:
             return every_resource_of_export(self, self.bucket.bucket_arn, f"/{RESULTS_PREFIX}*")
-        return f"IAM5[Resource::arn:<AWS::Partition>:s3:::{self.bucket.bucket_name}/{RESULTS_PREFIX}*]"
+        return f"IAM5[Resource::arn:{self.partition}:s3:::{self.bucket.bucket_name}/{RESULTS_PREFIX}*]"
 
     def _new_bucket(self) -> s3.IBucket:
         bucket = s3.Bucket(

@@ -40,7 +40,7 @@ prometheus::main() {
   file::directory "$DATA_DIR" 0755 prometheus:prometheus
   prometheus::config
   file::render slipway-prometheus.service.j2 "$UNIT_FILE" 0644 "PROMETHEUS_RETENTION_DAYS=$days"
-  unit::ensure "$UNIT" "$UNIT_FILE" "$CONFIG" "$PROGRAMS/prometheus"
+  unit::ensure "$UNIT" "$UNIT_FILE" "$CONFIG" "$PROGRAMS/.sha256"
   unit::wait_http "$UNIT" http://127.0.0.1:9090/-/ready
 }
 

@@ -30,6 +30,9 @@ containers::main() { # [LIST]
   containers::log_to "$FSX/logs/ngc-download.log"
   WORK=$(mktemp -d "$(containers::scratch)/slipway-enroot.XXXXXX")
   trap 'rm -rf "$WORK"' EXIT
+  containers::lock
+  # What this user's killed runs left.
+  find "$IMAGES" -maxdepth 1 -name '.*.partial.??????' -user "$(id -u)" -exec rm -rf {} +
   containers::read_list
   log::info "$(date --utc +%Y-%m-%dT%H:%M:%SZ) ${#QUEUE[@]} images in $LIST"
   containers::credentials
@@ -105,40 +108,52 @@ containers::credentials() {
   printf 'machine %s login $oauthtoken password $NGC_API_KEY\n' nvcr.io authn.nvidia.com >"$ENROOT_CONFIG_PATH/.credentials"
 }
 
-containers::state() { # FILE STATE DETAIL: one line an image in status.tsv
+# One line an image in status.tsv. It belongs to whoever imported first; other users' imports show in the images alone.
+containers::state() { # FILE STATE DETAIL
   local kept=''
   [ ! -r "$STATUS" ] || kept=$(grep --invert-match "^${1//./\\.}"$'\t' "$STATUS" || true)
   {
     printf '%s\t%s\t%s\n' "$1" "$2" "$3"
     [ -z "$kept" ] || printf '%s\n' "$kept"
   } | sort >"$WORK/status"
-  if ! cmp --silent "$WORK/status" "$STATUS" && [ -w "$LOGS" ]; then
-    cp "$WORK/status" "$STATUS.$$" && mv --force "$STATUS.$$" "$STATUS"
+  if ! cmp --silent "$WORK/status" "$STATUS" && containers::mine "$STATUS"; then
+    cp "$WORK/status" "$STATUS.new"
+    mv --force "$STATUS.new" "$STATUS"
   fi
 }
 
-# Under a temporary name beside its place, checked, then renamed: a killed import never looks like an image.
+# In a sticky directory the kernel lets even root write only to its own files: ask for the owner, not for the right.
+containers::mine() { # FILE
+  [ ! -e "$1" ] || [ -O "$1" ]
+}
+
+# One run at a time. The directory itself is locked: a lock file of one user would keep the others out.
+containers::lock() {
+  local lock_fd
+  exec {lock_fd}<"$IMAGES"
+  flock --nonblock "$lock_fd" && return 0
+  log::info "another import is running: waiting for it"
+  flock --wait "$IMAGE_TIMEOUT_S" "$lock_fd" ||
+    log::die "another import ran for more than $IMAGE_TIMEOUT_S s" "look for it with 'ps ax', and in $FSX/logs/ngc-download.log"
+}
+
+# Beside its place, in a directory of its own, checked, then renamed: a killed import never looks like an image.
 containers::import() { # IMAGE
-  local name log partial lock_fd status=0
+  local name log partial status=0
   name=$(containers::file_name "$1")
   log=$LOGS/${name%.sqsh}.log
-  exec {lock_fd}>"$IMAGES/.$name.lock"
-  if ! flock --nonblock "$lock_fd"; then
-    log::warn "$name is being imported by another run: left to it"
-    return 0
-  fi
+  containers::mine "$log" || log=$LOGS/${name%.sqsh}.$(id -un).log
   if [ -f "$IMAGES/$name" ]; then
     log::info "$name is there already"
     containers::state "$name" ready "$1"
-  else
-    partial=$IMAGES/.$name.partial
-    containers::state "$name" importing "$1"
-    log::info "importing $name (log: $log)"
-    containers::fetch "$(containers::uri "$1")" "$partial" >"$log" 2>&1 || status=$?
-    containers::finish "$status" "$1" "$name" "$partial" "$log" || status=1
+    return 0
   fi
-  exec {lock_fd}>&-
-  rm -f "$IMAGES/.$name.lock"
+  partial=$(mktemp -d "$IMAGES/.$name.partial.XXXXXX")
+  containers::state "$name" importing "$1"
+  log::info "importing $name (log: $log)"
+  containers::fetch "$(containers::uri "$1")" "$partial/$name" >"$log" 2>&1 || status=$?
+  containers::finish "$status" "$1" "$name" "$partial/$name" "$log" || status=1
+  rm -rf "$partial"
   return "$((status != 0))"
 }
 

@@ -1,7 +1,8 @@
 """The embedded AWS: moto's services in this process, CloudFormation that behaves like the real one, and our own types.
 
-Entry point: :class:`rehearsal.cloud.server.EmbeddedAws`. Importing this package sets moto's own switches, which moto reads
-from the environment when it is imported or when a service is first used; they must be there before `import moto`.
+Entry point: :class:`rehearsal.cloud.server.EmbeddedAws`. Importing this package sets moto's own switches, which moto
+reads from the environment when it is imported or when a service is first used; they must be there before `import
+moto`.
 """
 
 from __future__ import annotations

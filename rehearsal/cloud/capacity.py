@@ -20,14 +20,21 @@ from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceR
 from rehearsal.cloud.network import ApiType
 
 
-class _NotFound(EC2ClientError):
-    def __init__(self, kind: str, what: str) -> None:
-        super().__init__(f"Invalid{kind}.{'NotFound' if kind == 'CapacityReservationId' else 'Unknown'}", what)
+def _unknown_reservation(reservation_id: str) -> Exception:
+    message = f"The capacity reservation '{reservation_id}' does not exist"
+    error: Exception = EC2ClientError("InvalidCapacityReservationId.NotFound", message)
+    return error
+
+
+def _unknown_group(name: str) -> Exception:
+    error: Exception = EC2ClientError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
+    return error
 
 
 def _store(region: str, name: str) -> dict[str, dict[str, Any]]:
     """A dictionary kept on moto's EC2 backend, so that it vanishes with it on a reset."""
-    return ec2_backends[ACCOUNT][region].__dict__.setdefault(f"rehearsal_{name}", {})  # type: ignore[no-any-return]
+    kept: dict[str, dict[str, Any]] = ec2_backends[ACCOUNT][region].__dict__.setdefault(f"rehearsal_{name}", {})
+    return kept
 
 
 def add_reservation(
@@ -75,15 +82,15 @@ def _describe_reservations(self: EC2Response) -> ActionResult:
     wanted = self._get_param("CapacityReservationIds", [])
     for reservation_id in wanted:
         if reservation_id not in known:
-            raise _NotFound("CapacityReservationId", f"The capacity reservation '{reservation_id}' does not exist")
+            raise _unknown_reservation(reservation_id)
     return ActionResult({"CapacityReservations": [known[key] for key in wanted or known]})
 
 
-def _describe_block_status(self: EC2Response) -> ActionResult:
+def _describe_block_status(_: EC2Response) -> ActionResult:
     return ActionResult({"CapacityBlockStatuses": []})
 
 
-def _describe_block_offerings(self: EC2Response) -> ActionResult:
+def _describe_block_offerings(_: EC2Response) -> ActionResult:
     return ActionResult({"CapacityBlockOfferings": []})
 
 
@@ -103,7 +110,7 @@ def _cancel_reservation(self: EC2Response) -> ActionResult:
     known = _store(self.region, "reservations")
     reservation_id = self._get_param("CapacityReservationId")
     if reservation_id not in known:
-        raise _NotFound("CapacityReservationId", f"The capacity reservation '{reservation_id}' does not exist")
+        raise _unknown_reservation(reservation_id)
     known[reservation_id]["State"] = "cancelled"
     return ActionResult({"Return": True})
 
@@ -126,14 +133,14 @@ def _describe_groups(self: EC2Response) -> ActionResult:
     wanted = self._get_param("GroupNames", [])
     for name in wanted:
         if name not in known:
-            raise _NotFound("PlacementGroup", f"The Placement Group '{name}' is unknown.")
+            raise _unknown_group(name)
     return ActionResult({"PlacementGroups": [known[key] for key in wanted or known]})
 
 
 def _delete_group(self: EC2Response) -> ActionResult:
     name = self._get_param("GroupName")
     if _store(self.region, "placement_groups").pop(name, None) is None:
-        raise _NotFound("PlacementGroup", f"The Placement Group '{name}' is unknown.")
+        raise _unknown_group(name)
     return ActionResult({})
 
 
@@ -182,9 +189,9 @@ def capacity_types(clients: Clients) -> dict[str, ResourceType]:
     """The types of this module by name."""
     return {
         "AWS::EC2::PlacementGroup": ApiType(
-            clients, "ec2", _placement_group, lambda c, r, i: c.delete_placement_group(GroupName=i)
+            clients, "ec2", _placement_group, lambda c, _, i: c.delete_placement_group(GroupName=i)
         ),
         "AWS::EC2::CapacityReservation": ApiType(
-            clients, "ec2", _reservation, lambda c, r, i: c.cancel_capacity_reservation(CapacityReservationId=i)
+            clients, "ec2", _reservation, lambda c, _, i: c.cancel_capacity_reservation(CapacityReservationId=i)
         ),
     }

@@ -68,11 +68,11 @@ class Recorded:
         arn = f"arn:aws:{service}:{request.region}:{ACCOUNT}:{kind}/{physical_id}"
         return ResourceResult(physical_id, {"Arn": arn})
 
-    def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
+    def update(self, _request: ResourceRequest, current: ResourceResult) -> ResourceResult:
         """Nothing to change."""
         return current
 
-    def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
+    def delete(self, _request: ResourceRequest, _current: ResourceResult) -> None:
         """Nothing to remove."""
 
 

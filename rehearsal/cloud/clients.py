@@ -23,7 +23,7 @@ class Clients:
     def __init__(self, region: str, endpoint: Callable[[], str]) -> None:
         self.region = region
         self._endpoint = endpoint
-        self._session = boto3.session.Session(
+        self._session: Any = boto3.session.Session(
             aws_access_key_id=ACCESS_KEY,
             aws_secret_access_key=ACCESS_KEY,
             region_name=region,

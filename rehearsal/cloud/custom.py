@@ -1,7 +1,8 @@
 """Custom resources: our own handlers, the CDK's Provider framework, Lambda functions, and the CDK's Node helpers.
 
-Contracts: the CloudFormation user guide, "Custom resources" (request and response objects; scalars arrive as strings), and
-the CDK's `custom_resources` documentation, "Provider framework" (onEvent, isComplete, query interval, total timeout).
+Contracts: the CloudFormation user guide, "Custom resources" (request and response objects; scalars arrive as
+strings), and the CDK's `custom_resources` documentation, "Provider framework" (onEvent, isComplete, query interval,
+total timeout).
 
 The framework itself and some of the CDK's helpers are Node.js functions that need AWS's runtime. They are stood in for
 here; the product's Python functions behind the framework run as they are.
@@ -15,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from moto.awslambda.models import LambdaFunction
@@ -66,11 +68,11 @@ class CustomResources:
         """Create: the physical id comes from the handler, else one is generated."""
         return self._serve(request)
 
-    def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
+    def update(self, request: ResourceRequest, _current: ResourceResult) -> ResourceResult:
         """Update: another physical id means replacement; the engine deletes the old one later."""
         return self._serve(request)
 
-    def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
+    def delete(self, request: ResourceRequest, _current: ResourceResult) -> None:
         """Delete."""
         self._serve(request)
 
@@ -123,7 +125,7 @@ class CustomResources:
         event: dict[str, Any],
         created: _Answer,
         variables: Mapping[str, str],
-    ) -> ResourceResult | _Answer:
+    ) -> _Answer:
         interval_s, total_s = self._patience(variables.get("WAITER_STATE_MACHINE_ARN", ""))
         deadline = time.monotonic() + total_s
         while True:
@@ -168,16 +170,22 @@ class CustomResources:
             self._functions.invoke(function, event)
         except FunctionError as error:
             # AWS would wait for an hour for an answer that cannot come; the fault is the same, an hour earlier.
-            raise ResourceFailed(f"{function.function_name} raised {error.kind}: {error}", request.physical_id) from None
+            raise ResourceFailed(
+                f"{function.function_name} raised {error.kind}: {error}", request.physical_id
+            ) from None
         with self._answered:
             self._answered.wait_for(lambda: token in self._answers, _RESPONSE_WAIT_S)
             answer = self._answers.pop(token, None)
         if answer is None:
-            raise ResourceFailed(f"{function.function_name} returned without an answer to ResponseURL (AWS waits 1 hour)")
+            raise ResourceFailed(
+                f"{function.function_name} returned without an answer to ResponseURL (AWS waits 1 hour)"
+            )
         physical_id = str(answer.get("PhysicalResourceId") or request.physical_id or event["RequestId"])
         if answer.get("Status") != "SUCCESS":
             reason = answer.get("Reason") or "FAILED without a reason"
-            raise ResourceFailed(f"Received response status [FAILED] from custom resource. Message returned: {reason}", physical_id)
+            raise ResourceFailed(
+                f"Received response status [FAILED] from custom resource. Message returned: {reason}", physical_id
+            )
         return ResourceResult(physical_id, _attributes(answer.get("Data") or {}))
 
     def answer(self, token: str, body: bytes) -> bool:
@@ -215,8 +223,6 @@ class _Answer:
 
 def _as_sent(request: ResourceRequest) -> ResourceRequest:
     """The request with properties as CloudFormation sends them: every scalar a string."""
-    from dataclasses import replace
-
     return replace(
         request,
         properties=stringify(dict(request.properties)),

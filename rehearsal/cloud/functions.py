@@ -1,8 +1,8 @@
 """Runs the product's Python Lambda functions: the real code, in a process of its own, against the embedded AWS.
 
 Stands in for the Lambda service: one process a call, bounded by the function's own timeout, with the environment that
-Lambda gives and the SDK's endpoint set to the embedded AWS. No container, no memory limit, no IAM; the interpreter is the
-rehearsal's own, whatever version the function asks for.
+Lambda gives and the SDK's endpoint set to the embedded AWS. No container, no memory limit, no IAM; the interpreter is
+the rehearsal's own, whatever version the function asks for.
 """
 
 from __future__ import annotations
@@ -127,9 +127,18 @@ class FunctionRunner:
         write_end: int,
     ) -> str:
         deadline = time.time() + timeout_s + _GRACE_S
-        command = [sys.executable, "-c", _RUNNER, str(code), str(function.handler), str(deadline), request_id, str(write_end)]
+        command = [
+            sys.executable,
+            "-c",
+            _RUNNER,
+            str(code),
+            str(function.handler),
+            str(deadline),
+            request_id,
+            str(write_end),
+        ]
         try:
-            done = subprocess.run(  # noqa: S603 (the product's own code, an argument vector, no shell)
+            done = subprocess.run(
                 command,
                 input=json.dumps(event, default=str),
                 stdout=subprocess.PIPE,

@@ -53,7 +53,10 @@ class RemoteWrite:
         if not self._known(workspace_id):
             return "404 Not Found", f"no workspace {workspace_id}\n".encode()
         if call != "remote_write" or method != "POST":
-            return "501 Not Implemented", b"the rehearsal's AMP takes remote_write only; it stores and answers nothing\n"
+            return (
+                "501 Not Implemented",
+                b"the rehearsal's AMP takes remote_write only; it stores and answers nothing\n",
+            )
         if not body:
             return "400 Bad Request", b"an empty remote write\n"
         with self._lock:

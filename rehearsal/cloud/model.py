@@ -36,8 +36,8 @@ class CloudEvent:
 class ResourceRequest:
     """What a resource type (or a custom resource's handler) is asked to do.
 
-    `request_type` is Create, Update or Delete. `properties` are resolved. For a custom resource every scalar in them is a
-    string, as CloudFormation sends it ("true", "4"). `physical_id` is empty on Create.
+    `request_type` is Create, Update or Delete. `properties` are resolved. For a custom resource every scalar in them
+    is a string, as CloudFormation sends it ("true", "4"). `physical_id` is empty on Create.
     """
 
     request_type: str
@@ -64,13 +64,13 @@ class ResourceResult:
 class ResourceType(Protocol):
     """One CloudFormation resource type. Each method raises ResourceFailed with AWS's reason."""
 
-    def create(self, request: ResourceRequest) -> ResourceResult:
+    def create(self, request: ResourceRequest, /) -> ResourceResult:
         """Make the resource."""
 
-    def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
+    def update(self, request: ResourceRequest, current: ResourceResult, /) -> ResourceResult:
         """Change the resource; another physical id means that it was replaced."""
 
-    def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
+    def delete(self, request: ResourceRequest, current: ResourceResult, /) -> None:
         """Remove the resource."""
 
 

@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult
 
-#: What moto raises for a request that AWS would refuse; anything else is a fault of the emulation and keeps its traceback.
+#: What moto raises for a request that AWS would refuse; anything else is a fault of the emulation, traceback and all.
 _REFUSALS = (ServiceException, HTTPException)
 
 #: Fn::GetAtt names tried on a moto object once it exists; moto offers no list of them.

@@ -20,7 +20,7 @@ Delete = Callable[[Any, ResourceRequest, str], None]
 
 @dataclass
 class ApiType:
-    """A type made and removed with one client; `mutable` names the properties that may change without an effect here."""
+    """A type made and removed with one client; `mutable`: properties that may change without an effect here."""
 
     clients: Clients
     service: str
@@ -64,7 +64,7 @@ def tags(request: ResourceRequest) -> list[dict[str, str]]:
 
 
 def _tag(ec2: Any, request: ResourceRequest, resource_id: str) -> None:
-    # moto refuses the aws: prefix through the API as AWS does; CloudFormation's own tags are not needed by anybody here.
+    # The API refuses the aws: prefix, as AWS's does; nobody here needs CloudFormation's own tags.
     wanted = [item for item in tags(request) if not item["Key"].startswith("aws:")]
     if wanted:
         ec2.create_tags(Resources=[resource_id], Tags=wanted)
@@ -150,9 +150,7 @@ def _route(ec2: Any, request: ResourceRequest) -> ResourceResult:
 
 def _unroute(ec2: Any, request: ResourceRequest, _: str) -> None:
     properties = request.properties
-    ec2.delete_route(
-        RouteTableId=properties["RouteTableId"], DestinationCidrBlock=properties["DestinationCidrBlock"]
-    )
+    ec2.delete_route(RouteTableId=properties["RouteTableId"], DestinationCidrBlock=properties["DestinationCidrBlock"])
 
 
 def _association(ec2: Any, request: ResourceRequest) -> ResourceResult:
@@ -285,20 +283,20 @@ def network_types(clients: Clients) -> dict[str, ResourceType]:
         return ApiType(clients, "ec2", make, remove)
 
     return {
-        "AWS::EC2::VPC": ec2(_vpc, lambda c, r, i: c.delete_vpc(VpcId=i)),
-        "AWS::EC2::Subnet": ec2(_subnet, lambda c, r, i: c.delete_subnet(SubnetId=i)),
+        "AWS::EC2::VPC": ec2(_vpc, lambda c, _, i: c.delete_vpc(VpcId=i)),
+        "AWS::EC2::Subnet": ec2(_subnet, lambda c, _, i: c.delete_subnet(SubnetId=i)),
         "AWS::EC2::InternetGateway": ec2(
-            _internet_gateway, lambda c, r, i: c.delete_internet_gateway(InternetGatewayId=i)
+            _internet_gateway, lambda c, _, i: c.delete_internet_gateway(InternetGatewayId=i)
         ),
         "AWS::EC2::VPCGatewayAttachment": ec2(_attachment, _detach),
-        "AWS::EC2::RouteTable": ec2(_route_table, lambda c, r, i: c.delete_route_table(RouteTableId=i)),
+        "AWS::EC2::RouteTable": ec2(_route_table, lambda c, _, i: c.delete_route_table(RouteTableId=i)),
         "AWS::EC2::Route": ec2(_route, _unroute),
         "AWS::EC2::SubnetRouteTableAssociation": ec2(
-            _association, lambda c, r, i: c.disassociate_route_table(AssociationId=i)
+            _association, lambda c, _, i: c.disassociate_route_table(AssociationId=i)
         ),
         "AWS::EC2::EIP": ec2(_address, _release),
-        "AWS::EC2::NatGateway": ec2(_nat_gateway, lambda c, r, i: c.delete_nat_gateway(NatGatewayId=i)),
-        "AWS::EC2::VPCEndpoint": ec2(_endpoint, lambda c, r, i: c.delete_vpc_endpoints(VpcEndpointIds=[i])),
+        "AWS::EC2::NatGateway": ec2(_nat_gateway, lambda c, _, i: c.delete_nat_gateway(NatGatewayId=i)),
+        "AWS::EC2::VPCEndpoint": ec2(_endpoint, lambda c, _, i: c.delete_vpc_endpoints(VpcEndpointIds=[i])),
         "AWS::EC2::SecurityGroup": ec2(_security_group, _empty_and_delete_group),
         "AWS::EC2::SecurityGroupIngress": ec2(_ingress, _revoke_ingress),
         "AWS::EC2::SecurityGroupEgress": ec2(_egress, _revoke_egress),

@@ -1,4 +1,5 @@
-"""What is changed in moto from outside, and why. No fork: each change is one assignment in this module or in one it calls.
+"""What is changed in moto from outside, and why. No fork: each change is one assignment in this module or in one it
+calls.
 
 | change | reason |
 |---|---|
@@ -8,8 +9,9 @@
 | Systems Manager commands (ssm.py) | moto runs nothing |
 | Lambda invocation (functions.py) | moto needs Docker |
 | AMP workspace address | moto's names a host that is not there |
-| bucket policies are stored, not evaluated | moto ignores conditions: a policy "deny unless TLS" would deny everything |
-| block devices without Ebs are skipped in RunInstances | pcluster's dry run sends the NVMe disks of a type; moto raises |
+| bucket policies are stored, not evaluated | moto ignores conditions: "deny unless TLS" would deny everything |
+| block devices without Ebs are skipped in RunInstances | pcluster sends a type's NVMe disks; moto raises |
+| an Ebs device without size gets the image's in RunInstances | AWS takes it from the image's snapshot; moto raises |
 """
 
 from __future__ import annotations
@@ -27,10 +29,18 @@ from rehearsal.cloud.storage import install_fsx
 
 _parse_devices = InstanceResponse._parse_block_device_mapping
 _to_dict = Workspace.to_dict
+_IMAGE_SIZE_GIB = 45  # of a ParallelCluster image
 
 
-def _neutral(self: FakeBucket, action: str, resource: str) -> PermissionResult:
+def _neutral(_: FakeBucket, _action: str, _resource: str) -> PermissionResult:
     return PermissionResult.NEUTRAL
+
+
+def _sized(item: dict[str, Any]) -> dict[str, Any]:
+    ebs = item.get("Ebs")
+    if not ebs or "VolumeSize" in ebs or "SnapshotId" in ebs:
+        return item
+    return {**item, "Ebs": {**ebs, "VolumeSize": _IMAGE_SIZE_GIB}}
 
 
 def _devices_with_ebs(self: InstanceResponse) -> list[dict[str, Any]]:
@@ -38,11 +48,11 @@ def _devices_with_ebs(self: InstanceResponse) -> list[dict[str, Any]]:
 
     def get_param(name: str, *arguments: Any, **keywords: Any) -> Any:
         value = original(name, *arguments, **keywords)
-        if name == "BlockDeviceMappings":
-            return [item for item in value if "Ebs" in item or not item.get("VirtualName")]
-        return value
+        if name != "BlockDeviceMappings":
+            return value
+        return [_sized(item) for item in value if "Ebs" in item or not item.get("VirtualName")]
 
-    self._get_param = get_param  # type: ignore[method-assign]
+    self._get_param = get_param
     try:
         devices: list[dict[str, Any]] = _parse_devices(self)
         return devices
@@ -51,7 +61,7 @@ def _devices_with_ebs(self: InstanceResponse) -> list[dict[str, Any]]:
 
 
 def install(metrics_address: Callable[[], str]) -> None:
-    """Apply the changes that stand alone. `metrics_address`: scheme, host and port that hosts reach AMP's stand-in at."""
+    """Apply the changes that stand alone. `metrics_address`: scheme, host, port of AMP's stand-in."""
 
     def workspace_shape(self: Workspace) -> dict[str, Any]:
         address = f"{metrics_address()}/workspaces/{self.workspace_id}/"

@@ -1,8 +1,8 @@
 """ParallelCluster's own validators, run on a cluster configuration against the embedded AWS.
 
 The real program (`pcluster create-cluster --dryrun true`) in its own environment, as a process: it cannot share an
-interpreter with the CDK. Its answer is told apart into schema errors, validators' errors, warnings, and failures that say
-nothing about the configuration (program missing, endpoint not answering, time-out).
+interpreter with the CDK. Its answer is told apart into schema errors, validators' errors, warnings, and failures that
+say nothing about the configuration (program missing, endpoint not answering, time-out).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from rehearsal.cloud.errors import CloudError
 
 DEFAULT_TIMEOUT_S = 60.0
 SCHEMA_VALIDATOR = "ConfigSchemaValidator"
+#: For what pcluster refuses before any validator runs: AWS does not know something that the configuration names.
+REFUSED = "Configuration"
 
 
 class PclusterUnavailable(CloudError):
@@ -31,17 +33,17 @@ class PclusterUnavailable(CloudError):
 
 @dataclass(frozen=True)
 class ValidationMessage:
-    """What one validator said. `level` is ERROR or WARNING; `validator` its type; `id` the part of the cluster, if named."""
+    """What one validator said. `level` is ERROR or WARNING; `type` names the validator; `id` the part, if named."""
 
     level: str
-    validator: str
+    type: str
     message: str
     id: str = ""
 
     @property
     def is_schema(self) -> bool:
         """Whether the configuration does not even have the right form."""
-        return self.validator == SCHEMA_VALIDATOR
+        return self.type == SCHEMA_VALIDATOR
 
 
 def validate(
@@ -67,7 +69,7 @@ def validate(
     if suppressed:
         command += ["--suppress-validators", *(f"type:{item}" for item in suppressed)]
     try:
-        done = subprocess.run(  # noqa: S603 (an argument vector, no shell)
+        done = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -107,7 +109,10 @@ def _messages(stdout: str, stderr: str) -> list[ValidationMessage]:
         raise PclusterUnavailable(f"pcluster gave no answer that can be read: {words}") from None
     found = [
         ValidationMessage(
-            str(item.get("level", "ERROR")), str(item.get("type", "")), str(item.get("message", "")), str(item.get("id", ""))
+            str(item.get("level", "ERROR")),
+            str(item.get("type", "")),
+            str(item.get("message", "")),
+            str(item.get("id", "")),
         )
         for key in ("configurationValidationErrors", "validationMessages")
         for item in answer.get(key, [])
@@ -115,8 +120,8 @@ def _messages(stdout: str, stderr: str) -> list[ValidationMessage]:
     message = str(answer.get("message", ""))
     if found or _accepted(message):
         return found
-    if re.search(r"configuration|cluster name|Invalid cluster", message, re.IGNORECASE):
-        return [ValidationMessage("ERROR", SCHEMA_VALIDATOR, message)]
+    if re.search(r"configuration|cluster name", message, re.IGNORECASE):
+        return [ValidationMessage("ERROR", REFUSED, message)]
     raise PclusterUnavailable(f"pcluster could not judge the configuration: {message or stdout.strip()[:500]}")
 
 

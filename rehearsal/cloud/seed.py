@@ -1,4 +1,5 @@
-"""What an AWS account has before our deployment: the CDK's bootstrap, ParallelCluster's images and provider, what is bought.
+"""What an AWS account has before our deployment: the CDK's bootstrap, ParallelCluster's images and provider, what is
+bought.
 
 Names of the bootstrap: the CDK's bootstrap template with its default qualifier. Names of images and of the provider's
 template: aws-parallelcluster 3.16.1 (`pcluster/constants.py`, user guide "Custom resources").

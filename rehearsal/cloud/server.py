@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,9 +41,10 @@ _STOP_WAIT_S = 5.0
 class EmbeddedAws:
     """An AWS account in this process, for one region.
 
-    `run_dir` takes the server's log and the functions' code and output. `host` and `port` are where it listens (port 0:
-    a free one). `metrics_host` is the name or address at which the hosts reach it, for AMP's endpoint. `query_interval_s`
-    replaces the Provider framework's interval in seconds; `settle_s`: see StackEngine. `listener` receives every CloudEvent, from several threads.
+    `run_dir` takes the server's log and the functions' code and output. `host` and `port` are where it listens (port
+    0: a free one). `metrics_host` is the name or address at which the hosts reach it, for AMP's endpoint.
+    `query_interval_s` replaces the Provider framework's interval in seconds; `settle_s`: see StackEngine. `listener`
+    receives every CloudEvent, from several threads.
 
     moto keeps its state in the process, so only one can be started at a time; starting one forgets what was before.
     Raises CloudError when another one runs or the port is taken.
@@ -58,7 +59,7 @@ class EmbeddedAws:
         run_dir: Path,
         host: str = "127.0.0.1",
         port: int = 0,
-        listener: Callable[[CloudEvent], None] = lambda event: None,
+        listener: Callable[[CloudEvent], None] = lambda _: None,
         metrics_host: str | None = None,
         query_interval_s: float | None = None,
         settle_s: float = 0.0,
@@ -78,7 +79,9 @@ class EmbeddedAws:
         self.commands = CommandService()
         self._metrics = RemoteWrite(lambda name: name in amp_backends[ACCOUNT][region].workspaces)
         self._moto_types: dict[str, MotoType] = {}
-        self.stacks = StackEngine(region, self._catalog(), self._read_parameter, self._read_template, listener, settle_s)
+        self.stacks = StackEngine(
+            region, self._catalog(), self._read_parameter, self._read_template, listener, settle_s
+        )
 
     # ---- life ----
 
@@ -95,7 +98,8 @@ class EmbeddedAws:
             except (OSError, SystemExit) as error:  # werkzeug exits the process when a port is taken
                 self._close_log()
                 raise CloudError(
-                    f"{self._host}:{self._port}: cannot listen: {error}. Another program uses the port: stop it, or use port 0."
+                    f"{self._host}:{self._port}: cannot listen: {error}. Another program uses the port: stop it, or use"
+                    " port 0."
                 ) from None
             EmbeddedAws._running = self
         moto_api_backend.reset()
@@ -185,9 +189,12 @@ class EmbeddedAws:
 
     # ---- what the engine asks ----
 
-    def verify(self, cdk_out: Path) -> list[str]:
-        """Problems of the deployment of a cloud assembly, tracebacks of the server included; empty: all is there."""
-        return check_assembly(self.stacks, cdk_out) + self.tracebacks()
+    def verify(self, cdk_out: Path, stacks: Collection[str] | None = None) -> list[str]:
+        """Problems of the deployment of a cloud assembly, tracebacks of the server included; empty: all is there.
+
+        `stacks`: names of the stacks that were meant to be deployed; None: every one of the assembly.
+        """
+        return check_assembly(self.stacks, cdk_out, stacks) + self.tracebacks()
 
     def tracebacks(self) -> list[str]:
         """One problem for each traceback in the server's log."""

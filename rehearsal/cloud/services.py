@@ -1,7 +1,7 @@
 """Further types: AMP, AMG, Secrets Manager, CloudWatch alarms, budgets, SNS subscriptions.
 
-AMG (Grafana) has no API in moto: a workspace is recorded with the attributes that CloudFormation returns, and no Grafana
-server runs.
+AMG (Grafana) has no API in moto: a workspace is recorded with the attributes that CloudFormation returns, and no
+Grafana server runs.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class GrafanaWorkspace:
         }
         return ResourceResult(workspace_id, attributes)
 
-    def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
+    def update(self, _request: ResourceRequest, current: ResourceResult) -> ResourceResult:
         """Nothing runs, so there is nothing to change."""
         return current
 
-    def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
+    def delete(self, _request: ResourceRequest, _current: ResourceResult) -> None:
         """Nothing runs, so there is nothing to stop."""
 
 
@@ -70,7 +70,9 @@ def _secret(secrets: Any, request: ResourceRequest) -> ResourceResult:
     value = properties.get("SecretString")
     generator = properties.get("GenerateSecretString")
     if generator is not None:
-        password = secrets.get_random_password(PasswordLength=int(generator.get("PasswordLength", 32)))["RandomPassword"]
+        password = secrets.get_random_password(PasswordLength=int(generator.get("PasswordLength", 32)))[
+            "RandomPassword"
+        ]
         key = generator.get("GenerateStringKey")
         document = json.loads(generator.get("SecretStringTemplate", "{}"))
         value = json.dumps({**document, key: password}) if key else password
@@ -170,12 +172,12 @@ class NestedStack:
         result: ResourceResult = self._engine().create_nested(request)
         return result
 
-    def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
+    def update(self, request: ResourceRequest, _current: ResourceResult) -> ResourceResult:
         """Update the stack and wait for it."""
         result: ResourceResult = self._engine().update_nested(request)
         return result
 
-    def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
+    def delete(self, _request: ResourceRequest, current: ResourceResult) -> None:
         """Delete the stack and wait for it."""
         self._engine().delete_nested(current.physical_id)
 
@@ -187,7 +189,7 @@ def service_types(clients: Clients) -> dict[str, ResourceType]:
             clients,
             "amp",
             _metrics_workspace,
-            lambda c, r, i: c.delete_workspace(workspaceId=i.rsplit("/", 1)[-1]),
+            lambda c, _, i: c.delete_workspace(workspaceId=i.rsplit("/", 1)[-1]),
             mutable=("Tags", "AlertManagerDefinition", "LoggingConfiguration"),
         ),
         "AWS::Grafana::Workspace": GrafanaWorkspace(),
@@ -195,17 +197,17 @@ def service_types(clients: Clients) -> dict[str, ResourceType]:
             clients,
             "secretsmanager",
             _secret,
-            lambda c, r, i: c.delete_secret(SecretId=i, ForceDeleteWithoutRecovery=True),
+            lambda c, _, i: c.delete_secret(SecretId=i, ForceDeleteWithoutRecovery=True),
             mutable=("Tags", "Description"),
         ),
         "AWS::CloudWatch::Alarm": ApiType(
-            clients, "cloudwatch", _alarm, lambda c, r, i: c.delete_alarms(AlarmNames=[i]), change=_alarm
+            clients, "cloudwatch", _alarm, lambda c, _, i: c.delete_alarms(AlarmNames=[i]), change=_alarm
         ),
         "AWS::Budgets::Budget": ApiType(
-            clients, "budgets", _budget, lambda c, r, i: c.delete_budget(AccountId=ACCOUNT, BudgetName=i)
+            clients, "budgets", _budget, lambda c, _, i: c.delete_budget(AccountId=ACCOUNT, BudgetName=i)
         ),
         "AWS::Events::Rule": ApiType(clients, "events", _rule, _remove_rule, change=_rule),
         "AWS::SNS::Subscription": ApiType(
-            clients, "sns", _subscription, lambda c, r, i: c.unsubscribe(SubscriptionArn=i)
+            clients, "sns", _subscription, lambda c, _, i: c.unsubscribe(SubscriptionArn=i)
         ),
     }

@@ -33,23 +33,9 @@ _DONE = ("Success", "Failed", "TimedOut", "Cancelled")
 _DOCUMENT = "AWS-RunShellScript"
 
 
-class _InvalidInstanceId(SSMException):
-    code = "InvalidInstanceId"
-    message = "Instances not in a valid state for account"
-
-
-class _InvalidDocument(SSMException):
-    code = "InvalidDocument"
-
-
-class _InvalidCommandId(SSMException):
-    code = "InvalidCommandId"
-    message = "The specified command ID is not valid"
-
-
-class _InvocationDoesNotExist(SSMException):
-    code = "InvocationDoesNotExist"
-    message = "The command ID and managed node ID you specified did not match any invocations"
+def _refusal(code: str, message: str) -> Exception:
+    error: Exception = SSMException(code, message)
+    return error
 
 
 @dataclass
@@ -97,7 +83,9 @@ class CommandService:
         """SendCommand."""
         document = response._get_param("DocumentName")
         if document != _DOCUMENT:
-            raise _InvalidDocument(f"Document {document} does not exist in the rehearsal's cloud: only {_DOCUMENT}")
+            raise _refusal(
+                "InvalidDocument", f"Document {document} does not exist in the rehearsal's cloud: only {_DOCUMENT}"
+            )
         instance_ids = list(response._get_param("InstanceIds", []))
         for target in response._get_param("Targets", []):
             if target["Key"].lower() == "instanceids":
@@ -105,7 +93,7 @@ class CommandService:
         with self._lock:
             unknown = [name for name in instance_ids if name not in self._instances]
         if unknown or not instance_ids:
-            raise _InvalidInstanceId(f"Instances {unknown or instance_ids} not in a valid state for account")
+            raise _refusal("InvalidInstanceId", f"Instances {unknown or instance_ids} not in a valid state for account")
         parameters = response._get_param("Parameters", {})
         timeout_s = float((parameters.get("executionTimeout") or [_DEFAULT_TIMEOUT_S])[0])
         command_id = str(uuid.uuid4())
@@ -151,7 +139,7 @@ class CommandService:
             if command_id is None:
                 return [item for items in self._invocations.values() for item in items]
             if command_id not in self._invocations:
-                raise _InvalidCommandId
+                raise _refusal("InvalidCommandId", "The specified command ID is not valid")
             return list(self._invocations[command_id])
 
     def get_invocation(self, response: Response) -> ActionResult:
@@ -160,7 +148,7 @@ class CommandService:
         for invocation in self._of(response._get_param("CommandId")):
             if invocation.instance_id == instance_id:
                 return ActionResult(_invocation(invocation))
-        raise _InvocationDoesNotExist
+        raise _refusal("InvocationDoesNotExist", "The command ID and managed node ID did not match any invocations")
 
     def list_invocations(self, response: Response) -> ActionResult:
         """ListCommandInvocations, with Details."""

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from moto.cloudformation.exceptions import AlreadyExistsException, ValidationError
-from moto.cloudformation.responses import CloudFormationResponse
+from moto.cloudformation.responses import CloudFormationResponse as Response
 from moto.core.responses import ActionResult, EmptyResult
 
 from rehearsal.cloud import template
@@ -19,7 +19,6 @@ from rehearsal.cloud.errors import ResourceFailed, StackAlreadyExists, TemplateI
 from rehearsal.cloud.model import CloudEvent, Resource
 from rehearsal.cloud.stacks import Stack, StackEngine, StackOptions
 
-Response = CloudFormationResponse
 _REFUSED = (
     "create_change_set",
     "execute_change_set",
@@ -37,7 +36,7 @@ def bucket_and_key(url: str) -> tuple[str, str]:
     if parts.scheme == "s3":
         return host, path
     label, _, rest = host.partition(".")
-    if rest.startswith("s3") and not label.startswith("s3") or rest == "localhost":
+    if (rest.startswith("s3") and not label.startswith("s3")) or rest == "localhost":
         return label, path
     bucket, _, key = path.partition("/")
     return bucket, key
@@ -48,7 +47,7 @@ def install(engine: StackEngine, fetch: Callable[[str], str]) -> None:
     actions: dict[str, Callable[[Response], Any]] = {
         "create_stack": lambda r: _create(r, engine, fetch),
         "update_stack": lambda r: _update(r, engine, fetch),
-        "delete_stack": lambda r: (engine.delete(r._get_param("StackName")), EmptyResult())[1],
+        "delete_stack": lambda r: _delete(r, engine),
         "describe_stacks": lambda r: ActionResult({"Stacks": [_stack(s) for s in _selected(r, engine)]}),
         "list_stacks": lambda r: ActionResult({"StackSummaries": _summaries(r, engine)}),
         "describe_stack_events": lambda r: ActionResult({"StackEvents": _events(r, engine)}),
@@ -57,10 +56,10 @@ def install(engine: StackEngine, fetch: Callable[[str], str]) -> None:
         "list_stack_resources": lambda r: ActionResult({"StackResourceSummaries": _resources(r, engine)}),
         "get_template": lambda r: ActionResult(_template(engine.find(r._get_param("StackName")))),
         "get_template_summary": lambda r: ActionResult(_template_summary(r, engine, fetch)),
-        "list_exports": lambda r: ActionResult({"Exports": _exports(engine)}),
+        "list_exports": lambda _: ActionResult({"Exports": _exports(engine)}),
         "validate_template": lambda r: ActionResult(_validate(r, fetch)),
-        "list_change_sets": lambda r: ActionResult({"Summaries": []}),
-        "delete_change_set": lambda r: EmptyResult(),
+        "list_change_sets": lambda _: ActionResult({"Summaries": []}),
+        "delete_change_set": lambda _: EmptyResult(),
     }
     Response.RESPONSE_KEY_PATH_TO_TRANSFORMER = {}  # for moto's objects; our shapes are AWS's already
     for name, action in actions.items():
@@ -82,7 +81,7 @@ def _guarded(action: Callable[[Response], Any]) -> Callable[[Response], Any]:
 
 
 def _refusal(name: str) -> Callable[[Response], Any]:
-    def method(self: Response) -> Any:
+    def method(_: Response) -> Any:
         raise ValidationError(
             message=f"{name} is not emulated by the rehearsal's cloud: deploy with `cdk deploy --method=direct`"
         )
@@ -127,6 +126,11 @@ def _update(response: Response, engine: StackEngine, fetch: Callable[[str], str]
             given[key] = item["ParameterValue"]
     engine.update(stack.stack_id, _body(response, fetch), given, _options(response))
     return ActionResult({"StackId": stack.stack_id})
+
+
+def _delete(response: Response, engine: StackEngine) -> Any:
+    engine.delete(response._get_param("StackName"))
+    return EmptyResult()
 
 
 def _selected(response: Response, engine: StackEngine) -> list[Stack]:

@@ -1,10 +1,10 @@
 """CloudFormation's behaviour over time: stacks that are created, updated, rolled back and deleted in the background.
 
-Why not moto's own: it works through a template while the request waits, reports CREATE_COMPLETE for a stack in which a
-resource raised, has no rollback, no events per resource, and leaves out types that it does not know. Each of those turns
-a broken deployment green. Here a request answers at once, one worker thread a stack operation does the work, and whatever
-goes wrong is a CREATE_FAILED with its reason and a rollback. Resources of one stack are made one after the other (the
-real service makes independent ones side by side).
+Why not moto's own: it works through a template while the request waits, reports CREATE_COMPLETE for a stack in which
+a resource raised, has no rollback, no events per resource, and leaves out types that it does not know. Each of those
+turns a broken deployment green. Here a request answers at once, one worker thread a stack operation does the work,
+and whatever goes wrong is a CREATE_FAILED with its reason and a rollback. Resources of one stack are made one after
+the other (the real service makes independent ones side by side).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from rehearsal.cloud import template
@@ -78,9 +79,10 @@ class Stack:
 class StackEngine:
     """All stacks of one region. Safe to call from several threads.
 
-    `catalog` finds the ResourceType of a type name (None: not emulated); `read_ssm` looks a parameter of Systems Manager
-    up; `fetch` reads a template by URL; `listener` receives every event. A request is answered when its work is done, at
-    the latest after `settle_s` seconds: the CDK CLI looks only every 5 s, and small stacks are done long before.
+    `catalog` finds the ResourceType of a type name (None: not emulated); `read_ssm` looks a parameter of Systems
+    Manager up; `fetch` reads a template by URL; `listener` receives every event. A request is answered when its work
+    is done, at the latest after `settle_s` seconds: the CDK CLI looks only every 5 s, and small stacks are done long
+    before.
     """
 
     def __init__(
@@ -258,9 +260,7 @@ class StackEngine:
         references = {**self._pseudo(stack.name, stack.stack_id), **parameters}
         with self._lock:
             if not stack.status.endswith("_COMPLETE") or stack.status in ("ROLLBACK_COMPLETE", "DELETE_COMPLETE"):
-                raise TemplateInvalid(
-                    f"Stack:{stack.stack_id} is in {stack.status} state and can not be updated."
-                )
+                raise TemplateInvalid(f"Stack:{stack.stack_id} is in {stack.status} state and can not be updated.")
             known = {key: value for key, value in stack.references.items() if not key.startswith("AWS::")}
             same = document == stack.document and parameters == {key: known[key] for key in parameters if key in known}
             if same and options.tags == stack.options.tags:
@@ -306,7 +306,7 @@ class StackEngine:
                 continue
             resource = _new_resource(logical_id, body)
             stack.resources[logical_id] = resource
-            if not self._attempt(stack, resource, "CREATE", lambda r=resource, b=body: self._build(stack, r, b, resolver)):
+            if not self._attempt(stack, resource, "CREATE", partial(self._build, stack, resource, body, resolver)):
                 return f"The following resource(s) failed to create: [{logical_id}]."
         return None
 
@@ -440,7 +440,7 @@ class StackEngine:
         if properties == resource.properties and resource.resource_type != STACK_TYPE:
             return None
         old, result = resource.properties, resource.result
-        if not self._attempt(stack, resource, "UPDATE", lambda: self._change(stack, resource, properties)):
+        if not self._attempt(stack, resource, "UPDATE", partial(self._change, stack, resource, properties)):
             return f"The following resource(s) failed to update: [{resource.logical_id}]."
         done.append((resource, old, result))
         return None
@@ -457,7 +457,7 @@ class StackEngine:
         for resource, old, result in done:
             if result.physical_id != resource.result.physical_id and resource.deletion_policy not in _KEEP:
                 ghost = replace(resource, properties=old, result=result)
-                self._attempt(stack, ghost, "DELETE", lambda g=ghost: self._destroy(stack, g))
+                self._attempt(stack, ghost, "DELETE", partial(self._destroy, stack, ghost))
 
     def _roll_update_back(
         self,
@@ -471,7 +471,7 @@ class StackEngine:
         stack.text, stack.document, stack.given, references, stack.options = before
         problem = None
         for resource, old, _ in reversed(done):
-            if not self._attempt(stack, resource, "UPDATE", lambda r=resource, p=old: self._change(stack, r, p)):
+            if not self._attempt(stack, resource, "UPDATE", partial(self._change, stack, resource, old)):
                 problem = f"The following resource(s) failed to update: [{resource.logical_id}]."
         problem = self._remove(stack, [name for name in stack.resources if name not in existing]) or problem
         physical = {name: resource.result.physical_id for name, resource in stack.resources.items()}
@@ -496,7 +496,7 @@ class StackEngine:
                 self._resource_event(stack, resource, "DELETE_SKIPPED")
             elif not resource.result.physical_id:
                 self._resource_event(stack, resource, "DELETE_COMPLETE")
-            elif not self._attempt(stack, resource, "DELETE", lambda r=resource: self._destroy(stack, r)):
+            elif not self._attempt(stack, resource, "DELETE", partial(self._destroy, stack, resource)):
                 failed.append(logical_id)
                 continue
             del stack.resources[logical_id]
@@ -552,7 +552,8 @@ class StackEngine:
                 return resource.result.attributes[name]
             except KeyError:
                 raise ResourceFailed(
-                    f"Fn::GetAtt: {logical_id} ({resource.resource_type}) has no attribute {name} in the rehearsal's cloud"
+                    f"Fn::GetAtt: {logical_id} ({resource.resource_type}) has no attribute {name}"
+                    " in the rehearsal's cloud"
                 ) from None
 
         def imported(name: str) -> Any:

@@ -35,29 +35,30 @@ _original_init = FileSystem.__init__
 _original_to_dict = FileSystem.to_dict
 
 
-class _BadRequest(JsonRESTError):
-    def __init__(self, message: str) -> None:
-        super().__init__("BadRequest", message)
+def _bad_request(message: str) -> Exception:
+    error: Exception = JsonRESTError("BadRequest", message)
+    return error
 
 
-class _AssociationNotFound(JsonRESTError):
-    def __init__(self, association_id: str) -> None:
-        super().__init__("DataRepositoryAssociationNotFound", f"Data repository association {association_id} not found")
+def _association_not_found(association_id: str) -> Exception:
+    code = "DataRepositoryAssociationNotFound"
+    error: Exception = JsonRESTError(code, f"Data repository association {association_id} not found")
+    return error
 
 
 def check_lustre(capacity_gib: int, lustre: Mapping[str, Any]) -> None:
     """Raise what AWS answers to a Lustre file system that cannot be: wrong capacity, throughput or repository path."""
     deployment = lustre.get("DeploymentType", "SCRATCH_1")
     if capacity_gib != 1200 and (capacity_gib <= 0 or capacity_gib % 2400):
-        raise _BadRequest(f"StorageCapacity {capacity_gib} GiB is invalid: it must be 1200 or a multiple of 2400")
+        raise _bad_request(f"StorageCapacity {capacity_gib} GiB is invalid: it must be 1200 or a multiple of 2400")
     throughput = lustre.get("PerUnitStorageThroughput")
     if deployment in _SCRATCH and throughput is not None:
-        raise _BadRequest(f"PerUnitStorageThroughput is not allowed for deployment type {deployment}")
+        raise _bad_request(f"PerUnitStorageThroughput is not allowed for deployment type {deployment}")
     allowed = _THROUGHPUT.get(deployment, ())
     if allowed and (throughput is None or int(throughput) not in allowed):
-        raise _BadRequest(f"PerUnitStorageThroughput {throughput} is invalid for {deployment}: one of {list(allowed)}")
+        raise _bad_request(f"PerUnitStorageThroughput {throughput} is invalid for {deployment}: one of {list(allowed)}")
     if deployment == "PERSISTENT_2" and {"ImportPath", "ExportPath"} & set(lustre):
-        raise _BadRequest("PERSISTENT_2 does not take ImportPath or ExportPath: use a data repository association")
+        raise _bad_request("PERSISTENT_2 does not take ImportPath or ExportPath: use a data repository association")
 
 
 def _init(self: FileSystem, *arguments: Any, **keywords: Any) -> None:
@@ -79,7 +80,7 @@ def _init(self: FileSystem, *arguments: Any, **keywords: Any) -> None:
 def _to_dict(self: FileSystem) -> dict[str, Any]:
     from moto.ec2.models import ec2_backends
 
-    shape = _original_to_dict(self)
+    shape: dict[str, Any] = _original_to_dict(self)
     subnets = ec2_backends[ACCOUNT][self.backend.region_name].describe_subnets(subnet_ids=list(self.subnet_ids))
     shape.update(
         {"CreationTime": self.creation_time, "OwnerId": ACCOUNT, "Lifecycle": "AVAILABLE", "VpcId": subnets[0].vpc_id}
@@ -105,7 +106,8 @@ def _describe(self: FSxResponse) -> str:
 
 def _associations(backend: FSxBackend) -> dict[str, dict[str, Any]]:
     """The associations of a region, kept on moto's backend so that they vanish with it on a reset."""
-    return backend.__dict__.setdefault("associations", {})  # type: ignore[no-any-return]
+    kept: dict[str, dict[str, Any]] = backend.__dict__.setdefault("associations", {})
+    return kept
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -120,22 +122,22 @@ def check_association(backend: FSxBackend, wanted: Mapping[str, Any]) -> None:
         raise FileSystemNotFound(wanted["FileSystemId"])
     deployment = (system.lustre_configuration or {}).get("DeploymentType", "SCRATCH_1")
     if system.file_system_type != "LUSTRE" or deployment == "SCRATCH_1":
-        raise _BadRequest(f"Data repository associations are not supported on {system.file_system_type} {deployment}")
+        raise _bad_request(f"Data repository associations are not supported on {system.file_system_type} {deployment}")
     path, repository = wanted["FileSystemPath"], wanted["DataRepositoryPath"]
     if not path.startswith("/"):
-        raise _BadRequest(f"FileSystemPath {path} must start with /")
+        raise _bad_request(f"FileSystemPath {path} must start with /")
     found = re.fullmatch(r"s3://([a-z0-9.-]{3,63})(/.*)?", repository)
     if not found:
-        raise _BadRequest(f"DataRepositoryPath {repository} must be s3://bucket/prefix")
+        raise _bad_request(f"DataRepositoryPath {repository} must be s3://bucket/prefix")
     siblings = [item for item in _associations(backend).values() if item["FileSystemId"] == wanted["FileSystemId"]]
     if len(siblings) >= MAX_ASSOCIATIONS:
-        raise _BadRequest(f"At most {MAX_ASSOCIATIONS} data repository associations per file system")
+        raise _bad_request(f"At most {MAX_ASSOCIATIONS} data repository associations per file system")
     for item in siblings:
         for key in ("FileSystemPath", "DataRepositoryPath"):
             if _overlap(item[key], wanted[key]):
-                raise _BadRequest(f"{key} {wanted[key]} overlaps {item[key]} of {item['AssociationId']}")
+                raise _bad_request(f"{key} {wanted[key]} overlaps {item[key]} of {item['AssociationId']}")
     if found.group(1) not in s3_backends[ACCOUNT][PARTITION].buckets:
-        raise _BadRequest(f"Unable to validate access to the S3 bucket {found.group(1)}: it does not exist")
+        raise _bad_request(f"Unable to validate access to the S3 bucket {found.group(1)}: it does not exist")
 
 
 def _create_association(self: FSxResponse) -> str:
@@ -143,9 +145,10 @@ def _create_association(self: FSxResponse) -> str:
     backend = self.fsx_backend
     check_association(backend, wanted)
     association_id = f"dra-{uuid.uuid4().hex[:17]}"
+    prefix = f"arn:{PARTITION}:fsx:{self.region}:{ACCOUNT}"
     made = {
         "AssociationId": association_id,
-        "ResourceARN": f"arn:{PARTITION}:fsx:{self.region}:{ACCOUNT}:association/{wanted['FileSystemId']}/{association_id}",
+        "ResourceARN": f"{prefix}:association/{wanted['FileSystemId']}/{association_id}",
         "FileSystemId": wanted["FileSystemId"],
         "Lifecycle": "AVAILABLE",
         "FileSystemPath": wanted["FileSystemPath"],
@@ -166,7 +169,7 @@ def _describe_associations(self: FSxResponse) -> str:
     known = _associations(self.fsx_backend)
     for association_id in body.get("AssociationIds", []):
         if association_id not in known:
-            raise _AssociationNotFound(association_id)
+            raise _association_not_found(association_id)
     wanted = body.get("AssociationIds") or list(known)
     systems = filters.get("file-system-id")
     found = [known[key] for key in wanted if systems is None or known[key]["FileSystemId"] in systems]
@@ -176,7 +179,7 @@ def _describe_associations(self: FSxResponse) -> str:
 def _delete_association(self: FSxResponse) -> str:
     association_id = json.loads(self.body)["AssociationId"]
     if _associations(self.fsx_backend).pop(association_id, None) is None:
-        raise _AssociationNotFound(association_id)
+        raise _association_not_found(association_id)
     return json.dumps({"AssociationId": association_id, "Lifecycle": "DELETING", "DeleteDataInFileSystem": False})
 
 
@@ -190,7 +193,14 @@ def install_fsx() -> None:
     FSxResponse.delete_data_repository_association = _delete_association
 
 
-_FILE_SYSTEM_KEYS = ("FileSystemType", "StorageType", "SubnetIds", "SecurityGroupIds", "KmsKeyId", "FileSystemTypeVersion")
+_FILE_SYSTEM_KEYS = (
+    "FileSystemType",
+    "StorageType",
+    "SubnetIds",
+    "SecurityGroupIds",
+    "KmsKeyId",
+    "FileSystemTypeVersion",
+)
 _BOOLEANS = ("CopyTagsToBackups", "EfaEnabled")
 _INTEGERS = ("PerUnitStorageThroughput", "ImportedFileChunkSize", "AutomaticBackupRetentionDays", "ThroughputCapacity")
 
@@ -246,12 +256,12 @@ def storage_types(clients: Clients) -> dict[str, ResourceType]:
     """The types of this module by name."""
     return {
         "AWS::FSx::FileSystem": ApiType(
-            clients, "fsx", _file_system, lambda c, r, i: c.delete_file_system(FileSystemId=i)
+            clients, "fsx", _file_system, lambda c, _, i: c.delete_file_system(FileSystemId=i)
         ),
         "AWS::FSx::DataRepositoryAssociation": ApiType(
-            clients, "fsx", _association, lambda c, r, i: c.delete_data_repository_association(AssociationId=i)
+            clients, "fsx", _association, lambda c, _, i: c.delete_data_repository_association(AssociationId=i)
         ),
         "AWS::S3::BucketPolicy": ApiType(
-            clients, "s3", _bucket_policy, lambda c, r, i: c.delete_bucket_policy(Bucket=i), change=_bucket_policy
+            clients, "s3", _bucket_policy, lambda c, _, i: c.delete_bucket_policy(Bucket=i), change=_bucket_policy
         ),
     }

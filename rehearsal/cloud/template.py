@@ -1,7 +1,7 @@
 """CloudFormation templates: reading, parameters, conditions, intrinsic functions, order of creation.
 
-Source: the AWS CloudFormation user guide, "Intrinsic function reference" and "Template anatomy". Strict on purpose: what
-cannot be resolved is an error, never an empty value.
+Source: the AWS CloudFormation user guide, "Intrinsic function reference" and "Template anatomy". Strict on purpose:
+what cannot be resolved is an error, never an empty value.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ def resolve_parameters(
     missing = sorted(name for name, body in declared.items() if name not in given and "Default" not in body)
     if missing:
         raise TemplateInvalid(f"Parameters: [{', '.join(missing)}] must have values")
-    return {name: _parameter(name, body, given.get(name, body.get("Default")), read_ssm) for name, body in declared.items()}
+    return {
+        name: _parameter(name, body, given.get(name, body.get("Default")), read_ssm) for name, body in declared.items()
+    }
 
 
 def _parameter(name: str, body: Mapping[str, Any], value: Any, read_ssm: Callable[[str], str]) -> Any:
@@ -151,8 +153,8 @@ def _parameter(name: str, body: Mapping[str, Any], value: Any, read_ssm: Callabl
 class Resolver:
     """Resolves intrinsic functions of one stack.
 
-    `references` maps names to values of Ref (parameters, pseudo parameters, physical ids); `attribute` answers Fn::GetAtt
-    and `imported` Fn::ImportValue. Both raise ResourceFailed for what does not exist.
+    `references` maps names to values of Ref (parameters, pseudo parameters, physical ids); `attribute` answers
+    Fn::GetAtt and `imported` Fn::ImportValue. Both raise ResourceFailed for what does not exist.
     """
 
     def __init__(
@@ -236,7 +238,9 @@ class Resolver:
         try:
             return items[int(index)]
         except IndexError:
-            raise ResourceFailed(f"Template error: Fn::Select cannot select nonexistent value at index {index}") from None
+            raise ResourceFailed(
+                f"Template error: Fn::Select cannot select nonexistent value at index {index}"
+            ) from None
 
     def _ref(self, name: str) -> Any:
         if name == "AWS::NoValue":

@@ -7,7 +7,7 @@ logical id of every template, nested ones included, must have been created, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,13 @@ def deployed_stacks(cdk_out: Path) -> Iterator[tuple[str, Path]]:
             yield from deployed_stacks(cdk_out / properties["directoryName"])
 
 
-def check_assembly(engine: StackEngine, cdk_out: Path) -> list[str]:
-    """Problems of the deployment of a cloud assembly; empty when all of it is there."""
-    problems: list[str] = []
-    for name, path in deployed_stacks(cdk_out):
+def check_assembly(engine: StackEngine, cdk_out: Path, stacks: Collection[str] | None = None) -> list[str]:
+    """Problems of the deployment of a cloud assembly (of its `stacks`, when named); empty when all of it is there."""
+    assembled = dict(deployed_stacks(cdk_out))
+    problems = [f"stack {name}: not in {cdk_out}" for name in sorted(set(stacks or ()) - set(assembled))]
+    for name, path in assembled.items():
+        if stacks is not None and name not in stacks:
+            continue
         try:
             stack = engine.find(name)
         except StackNotFound:
@@ -48,8 +51,10 @@ def check_assembly(engine: StackEngine, cdk_out: Path) -> list[str]:
 
 
 def _check_stack(engine: StackEngine, stack: Stack, path: Path) -> list[str]:
+    if stack.status not in _GOOD:
+        return [f"stack {stack.name}: {stack.status}: {stack.reason}"]
     document = json.loads(path.read_text(encoding="utf-8"))
-    problems = [] if stack.status in _GOOD else [f"stack {stack.name}: {stack.status}: {stack.reason}"]
+    problems: list[str] = []
     for logical_id, body in document.get("Resources", {}).items():
         if "Condition" in body and logical_id not in stack.resources:
             continue  # the engine evaluated the condition; a wanted resource that failed is in the stack's status

@@ -104,9 +104,7 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pack({f"{top}/{name}": (program(name), 0o755) for name in ("prometheus", "promtool")})
     )
     top = "node_exporter-1.9.1.linux-amd64"
-    (folder / f"{top}.tar.gz").write_bytes(
-        pack({f"{top}/node_exporter": (program("prometheus-node-exporter"), 0o755)})
-    )
+    (folder / f"{top}.tar.gz").write_bytes(pack({f"{top}/node_exporter": (program("prometheus-node-exporter"), 0o755)}))
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.glob("*.gz"))]
     (folder / "SHA256SUMS").write_text("".join(sums))
     return folder

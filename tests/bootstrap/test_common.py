@@ -18,7 +18,7 @@ NASTY = [
     "`touch {canary}`",
     "${{HOME}} $HOME",
     "'; touch {canary}; '",
-    '"double" \'single\'',
+    "\"double\" 'single'",
     "back\\slash \\n \\",
     " spaces around ",
     "# no comment",
@@ -40,7 +40,20 @@ def test_value_is_taken_as_it_is(value: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["key=1", "KEY", "=1", "1KEY=1", "KEY =1", " KEY=1", "KEY=a\tb", "KEY=a\rb", "KEY=\x1b[31m", "export KEY=1", "$(id)=1"]
+    "line",
+    [
+        "key=1",
+        "KEY",
+        "=1",
+        "1KEY=1",
+        "KEY =1",
+        " KEY=1",
+        "KEY=a\tb",
+        "KEY=a\rb",
+        "KEY=\x1b[31m",
+        "export KEY=1",
+        "$(id)=1",
+    ],
 )
 def test_bad_line_is_refused_with_its_place(line: str, tmp_path: Path) -> None:
     env = tmp_path / "node.env"
@@ -86,7 +99,9 @@ def test_path_of_other_characters_is_refused(value: str, tmp_path: Path) -> None
 
 def test_retry_repeats_until_it_works_and_then_stops(tmp_path: Path) -> None:
     count = tmp_path / "count"
-    done = bash(f"sleep() {{ echo pause >&2; }}; again() {{ echo x >>{count}; [ \"$(wc -l <{count})\" -ge 3 ]; }}; retry::run 5 1 again")
+    done = bash(
+        f'sleep() {{ echo pause >&2; }}; again() {{ echo x >>{count}; [ "$(wc -l <{count})" -ge 3 ]; }}; retry::run 5 1 again'
+    )
     assert done.returncode == 0
     assert done.stderr.count("pause") == 2
 

@@ -67,7 +67,9 @@ def test_bad_arguments(fetch: Host, arguments: str, named: str) -> None:
 
 def test_values_of_bundle_arguments_and_site_in_this_order(fetch: Host) -> None:
     fetch.run("mkdir -p /etc/slipway; echo REGION=site >/etc/slipway/site.env")
-    assert fetch.run(call("old", "VERSION=argument", "NASTY=$(touch /srv/canary) `id` \"x\" = y")).stdout == "setup of old\n"
+    assert (
+        fetch.run(call("old", "VERSION=argument", 'NASTY=$(touch /srv/canary) `id` "x" = y')).stdout == "setup of old\n"
+    )
     lines = [line for line in fetch.run("cat /etc/slipway/node.env").stdout.splitlines() if not line.startswith("#")]
     assert lines == [
         "VERSION=old",
@@ -85,7 +87,9 @@ def test_wrong_checksum_keeps_the_release_in_use(fetch: Host) -> None:
     assert done.returncode == 1
     assert f"expected {GOOD}" in done.stdout
     assert fetch.run("cat /opt/slipway/current/node.env").stdout.startswith("VERSION=old")
-    assert fetch.run("ls -A /opt/slipway/releases").stdout.split() == [fetch.run("cut -c 1-12 /srv/old.sha").stdout.strip()]
+    assert fetch.run("ls -A /opt/slipway/releases").stdout.split() == [
+        fetch.run("cut -c 1-12 /srv/old.sha").stdout.strip()
+    ]
 
 
 def test_bundle_without_a_setup_script_is_refused(fetch: Host) -> None:
@@ -100,7 +104,9 @@ def test_bundle_without_a_setup_script_is_refused(fetch: Host) -> None:
 
 def test_missing_bundle_says_what_to_try(fetch: Host) -> None:
     # The pauses are the point of the retry, not of this test.
-    done = fetch.run(f"sleep() {{ :; }}; export -f sleep; /srv/fetch-bundle.sh head s3://assets/absent.gz {GOOD}", check=False)
+    done = fetch.run(
+        f"sleep() {{ :; }}; export -f sleep; /srv/fetch-bundle.sh head s3://assets/absent.gz {GOOD}", check=False
+    )
     assert done.returncode == 1
     assert "cannot read s3://assets/absent.gz after 5 tries" in done.stdout
     assert "instance policy" in done.stdout

@@ -152,7 +152,9 @@ def test_hanging_step_is_ended_and_named(head: Host) -> None:
     started = time.monotonic()
     done = head.run(HEAD, check=False)
     took = time.monotonic() - started
-    head.run("rm /opt/slipway/current/containers.txt /etc/slipway/site.env; cp -a /srv/keep /opt/slipway/current/containers.txt")
+    head.run(
+        "rm /opt/slipway/current/containers.txt /etc/slipway/site.env; cp -a /srv/keep /opt/slipway/current/containers.txt"
+    )
     assert done.returncode == 1
     assert "FAULT host=head step=headnode/12-user-scripts exit=124 exceeded 2 s log=/var/log/slipway/12-" in done.stdout
     assert took < 15
@@ -166,7 +168,9 @@ def test_compute_node_twice_the_same(node: Host) -> None:
     before = node.snapshot("/fsx/logs")
     node.run(COMPUTE)
     after = node.snapshot("/fsx/logs")
-    files = {p for p in before.keys() | after.keys() if before.get(p) != after.get(p) and "f " in after.get(p, "f ")[:2]}
+    files = {
+        p for p in before.keys() | after.keys() if before.get(p) != after.get(p) and "f " in after.get(p, "f ")[:2]
+    }
     assert files - {"/etc/prometheus/targets/node.json"} == set()
     assert node.run("systemctl is-active slipway-node-exporter").stdout == "active\n"
     assert "node_load1" in node.run("curl -sf http://127.0.0.1:9100/metrics").stdout

@@ -31,14 +31,18 @@ def render(template: str, tmp_path: Path, *pairs: str, **values: str) -> subproc
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
-@pytest.mark.parametrize("url", ["", "https://aps-workspaces.us-east-1.amazonaws.com/workspaces/ws-1/api/v1/remote_write"])
+@pytest.mark.parametrize(
+    "url", ["", "https://aps-workspaces.us-east-1.amazonaws.com/workspaces/ws-1/api/v1/remote_write"]
+)
 @pytest.mark.parametrize("name", ["ml", 'quo"te', "colon: # hash"])
 def test_promtool_accepts_the_configuration(url: str, name: str, tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed")
     assert render("prometheus.yml.j2", tmp_path, AMP_REMOTE_WRITE_URL=url, CLUSTER_NAME=name).returncode == 0
-    done = subprocess.run([promtool, "check", "config", str(tmp_path / "out")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [promtool, "check", "config", str(tmp_path / "out")], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("remote_write:" in (tmp_path / "out").read_text()) == bool(url)
 
@@ -86,7 +90,10 @@ def test_missing_key_is_named(tmp_path: Path) -> None:
     command += ["--env", str(env), "--output", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
-    assert f"prometheus.yml.j2: {env} has no CLUSTER_NAME. Hint: add CLUSTER_NAME=... to /etc/slipway/site.env" in done.stderr
+    assert (
+        f"prometheus.yml.j2: {env} has no CLUSTER_NAME. Hint: add CLUSTER_NAME=... to /etc/slipway/site.env"
+        in done.stderr
+    )
     assert not (tmp_path / "out").exists()
 
 

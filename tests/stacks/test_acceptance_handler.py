@@ -6,6 +6,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.stub import Stubber
 from moto import mock_aws
 
 from stacks.acceptance_handler import index
@@ -67,9 +68,37 @@ def test_no_value_becomes_shell(aws: Any, name: str, value: str) -> None:
     assert aws.list_commands()["Commands"] == []
 
 
-def test_a_command_not_yet_known_is_waited_for(aws: Any) -> None:
-    unknown = "01234567-0123-0123-0123-0123456789ab"
-    assert index.is_complete(event("Create", Data={"CommandId": unknown})) == {"IsComplete": False}
+@pytest.fixture
+def refusing(aws: Any, monkeypatch: pytest.MonkeyPatch) -> Stubber:
+    """Systems Manager's refusals that moto does not make: AWS's error codes, answered by botocore's stubber."""
+    monkeypatch.setattr(index.boto3, "client", lambda _: aws)
+    monkeypatch.setattr(index, "AGENT_RETRY_S", 0)
+    stubber = Stubber(aws)
+    stubber.activate()
+    return stubber
+
+
+def test_a_command_not_yet_known_is_waited_for(refusing: Stubber) -> None:
+    refusing.add_client_error("get_command_invocation", "InvocationDoesNotExist")
+    assert index.is_complete(event("Create", Data={"CommandId": "0" * 36})) == {"IsComplete": False}
+
+
+def test_an_agent_not_yet_registered_is_waited_for(refusing: Stubber) -> None:
+    refusing.add_client_error("send_command", "InvalidInstanceId")
+    refusing.add_response("send_command", {"Command": {"CommandId": "0" * 36}})
+    assert index.on_event(event("Create"))["Data"] == {"CommandId": "0" * 36}
+
+
+def test_an_agent_that_never_comes_is_named(refusing: Stubber, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "AGENT_WAIT_S", -1)
+    refusing.add_client_error("send_command", "InvalidInstanceId")
+    with pytest.raises(index.NotAccepted, match=f"head node {INSTANCE} did not register"):
+        index.on_event(event("Create"))
+
+
+def test_a_sent_command_is_found_again(aws: Any) -> None:
+    started = index.on_event(event("Create"))
+    assert index.is_complete(event("Create", **started))["IsComplete"] is True
 
 
 @pytest.mark.parametrize("status", ["Pending", "InProgress", "Delayed"])

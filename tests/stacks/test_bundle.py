@@ -37,6 +37,7 @@ def checkout(tmp_path: Path) -> Path:
     (root / "headnode/notes.txt").write_text("text\n", encoding="utf-8")
     shutil.copy(ROOT / "templates/node.env.j2", root / "templates")
     (root / "acceptance/__init__.py").touch()
+    (root / "acceptance/report/__init__.py").touch()
     (root / "acceptance/__pycache__/x.pyc").write_bytes(b"compiled")
     (root / "acceptance/cli.py").write_text(PROGRAM, encoding="utf-8")
     plotly = root / bundle.PLOTLY

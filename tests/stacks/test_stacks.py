@@ -44,7 +44,8 @@ def test_no_statement_is_open_beyond_the_list(assembly: Assembly) -> None:
     for place, statement in assembly.statements():
         actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
         assert not [action for action in actions if "*" in action], place
-        if statement["Resource"] == "*" or "*" in statement["Resource"]:
+        resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
+        if "*" in resources:
             assert set(actions) <= WITHOUT_RESOURCE, place
 
 

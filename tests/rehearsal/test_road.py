@@ -1,0 +1,165 @@
+"""The whole road on this machine: settings, cdk deploy, hosts, Slurm, all_reduce, verdict; and the faults on purpose.
+
+Each test is one rehearsal of `clusters/rehearsal.yaml` with the real tools, started as a user starts it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SETTINGS = "clusters/rehearsal.yaml"
+LIMIT_S = 300
+
+pytestmark = [pytest.mark.road, pytest.mark.slow]
+hosts = pytest.mark.skipif(os.geteuid() != 0, reason="local hosts need root")
+
+
+def start(*arguments: str, output: Path) -> subprocess.Popen[str]:
+    """A rehearsal in the background. The program of the deploy environment when it is there, as users have it."""
+    program = REPOSITORY / ".venv/bin/slipway"
+    command = [str(program if program.exists() else Path(sys.executable).parent / "slipway"), "rehearse", *arguments]
+    return subprocess.Popen(
+        [*command, "--output", str(output)], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Its whole output; the rehearsal is ended when it takes longer than a user would bear."""
+    try:
+        output, _ = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+        pytest.fail(f"not done after {LIMIT_S} s:\n{output[-3000:]}")
+    assert "Traceback" not in output
+    return output
+
+
+def traces() -> dict[str, set[str]]:
+    """What a rehearsal could leave on the machine: mounts, network namespaces, control groups, files in /tmp, processes."""
+    mounts = {line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()}
+    groups = {str(path) for path in Path("/sys/fs/cgroup").rglob("slipway-*")}
+    processes = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if any(word in command for word in ("slurmctld", "slurmd", "munged", "systemd-nspawn", "-m rehearsal")):
+            processes.add(f"{folder.name} {command[:80]}")
+    return {
+        "mounts": {mount for mount in mounts if "slipway" in mount},
+        "netns": {path.name for path in Path("/run/netns").glob("*")},
+        "groups": groups,
+        "tmp": {path.name for path in Path("/tmp").glob("slipway-*")},
+        "processes": processes,
+    }
+
+
+def only_report(output: Path) -> dict[str, Any]:
+    """The one report.json below a folder of rehearsals."""
+    (file,) = output.glob("*/acceptance/*/report.json")
+    report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return report
+
+
+def largest_busbw(report: dict[str, Any]) -> float:
+    """Bus bandwidth in GB/s of the largest size that was measured, wherever the report's schema keeps it."""
+    rows = [row for test in report["tests"] for table in test["tables"] for row in table["rows"]]
+    return float(max(rows, key=lambda row: row["size"])["out_of_place"]["busbw"])
+
+
+@hosts
+@pytest.mark.hosts
+def test_good_and_broken_side_by_side(tmp_path: Path) -> None:
+    """Two rehearsals at once do not meet: one ends green, the other one, with a throttled host, red and with its name."""
+    before = traces()
+    good = start(SETTINGS, output=tmp_path / "good")
+    slow = start(SETTINGS, "--break", "slow-node=gpu-3", output=tmp_path / "slow")
+    good_output, slow_output = finish(good), finish(slow)
+
+    assert good.returncode == 0, good_output[-3000:]
+    assert good_output.splitlines()[-1] == "[RESULT] SUCCESS"
+    assert slow.returncode == 1, slow_output[-3000:]
+    assert slow_output.splitlines()[-1].startswith("[RESULT] FAILURE:")
+    assert "train-st-gpu-3" in slow_output.splitlines()[-1]
+
+    good_report, slow_report = only_report(tmp_path / "good"), only_report(tmp_path / "slow")
+    # The throttled link is 6.7 times slower; half of the good figure leaves room for a busy machine.
+    assert largest_busbw(slow_report) < largest_busbw(good_report) / 2
+    (page,) = (tmp_path / "good").glob("*/acceptance/*/report.html")
+    assert "train-st-gpu-1" in page.read_text(encoding="utf-8")
+    assert list((tmp_path / "good").glob("*/acceptance/*/junit.xml"))
+    assert traces() == before
+
+
+@hosts
+@pytest.mark.hosts
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("bootstrap=compute", ("step compute/", "train-st-gpu-")), ("hang", ("step compute/", "exceeded"))],
+)
+def test_a_broken_bootstrap_names_step_and_node(fault: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    before = traces()
+    process = start(SETTINGS, "--break", fault, output=tmp_path)
+    output = finish(process)
+    assert process.returncode == 1, output[-3000:]
+    last = output.splitlines()[-1]
+    assert last.startswith("[RESULT] FAILURE:")
+    for word in words:
+        assert word in last
+    assert traces() == before
+
+
+@hosts
+@pytest.mark.hosts
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+def test_nothing_is_left_when_it_is_ended(number: signal.Signals, tmp_path: Path) -> None:
+    before = traces()
+    process = start(SETTINGS, output=tmp_path)
+    _wait_for_hosts(process)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=90)
+    if number == signal.SIGINT:
+        assert process.returncode == 130, output[-2000:]
+        assert output.splitlines()[-1] == "[RESULT] FAILURE: interrupted"
+    deadline = time.monotonic() + 60
+    while (left := _alive(traces(), before)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not left
+
+
+def _wait_for_hosts(process: subprocess.Popen[str]) -> None:
+    """Until the first local host has booted."""
+    deadline = time.monotonic() + LIMIT_S
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "Slurm starts" in line:
+            return
+        if time.monotonic() > deadline:
+            break
+    pytest.fail("no local host came up")
+
+
+def _alive(now: dict[str, set[str]], before: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What is there that was not; empty control groups and files of a killed process may stay until the next rehearsal."""
+    return {kind: now[kind] - before[kind] for kind in ("mounts", "netns", "processes") if now[kind] - before[kind]}
+
+
+def test_cloud_only_needs_no_hosts(tmp_path: Path) -> None:
+    before = traces()
+    process = start(SETTINGS, "--cloud-only", "--json", output=tmp_path)
+    output = finish(process)
+    assert process.returncode == 0, output[-3000:]
+    assert "[RESULT] SUCCESS" in output
+    assert traces()["tmp"] == before["tmp"]
