@@ -19,14 +19,12 @@ from stacks.storage import StorageStack
 def make_stacks(app: App, s: Settings) -> None:
     """The five stacks of one cluster; facts flow from the first to the last."""
     env = Environment(region=s.region)  # no account: it is whoever deploys, and synth looks nothing up
-    network = NetworkStack(app, f"{s.name}-network", settings=s, env=env)
-    storage = StorageStack(app, f"{s.name}-storage", storage=s.storage, network=network, env=env)
-    watch = ObservabilityStack(app, f"{s.name}-observability", settings=s, env=env)
-    cluster = ClusterStack(
-        app, f"{s.name}-cluster", settings=s, network=network, storage=storage, observability=watch, env=env
-    )
+    net = NetworkStack(app, f"{s.name}-network", settings=s, env=env)
+    data = StorageStack(app, f"{s.name}-storage", storage=s.storage, network=net, env=env)
+    obs = ObservabilityStack(app, f"{s.name}-observability", settings=s, env=env)
+    cluster = ClusterStack(app, f"{s.name}-cluster", settings=s, network=net, storage=data, observability=obs, env=env)
     if s.acceptance.scenario != "none":
-        AcceptanceStack(app, f"{s.name}-acceptance", settings=s, cluster=cluster, storage=storage, env=env)
+        AcceptanceStack(app, f"{s.name}-acceptance", settings=s, cluster=cluster, storage=data, env=env)
     Tags.of(app).add("project", s.name)
     add_checks(app)
 
@@ -36,5 +34,6 @@ if __name__ == "__main__":
     try:
         make_stacks(app, load_settings(app.node.try_get_context("settings") or "clusters/rehearsal.yaml"))
     except SlipwayError as error:
-        sys.exit(print(error, file=sys.stderr) or error.exit_code)
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
     app.synth()

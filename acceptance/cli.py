@@ -133,7 +133,7 @@ def _conclude(directory: Path, arguments: argparse.Namespace, trouble: Environme
     return code
 
 
-def _result(stream: Any, success: bool, text: str) -> None:
+def _result(stream: TextIO, success: bool, text: str) -> None:
     word = "SUCCESS" if success else "FAILURE"
     print(f"[RESULT] {word}" + (f": {text}" if text and not success else ""), file=stream, flush=True)
 

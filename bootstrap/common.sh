@@ -253,7 +253,8 @@ software::download() { # NAME
   SOFTWARE_FILE=$SLIPWAY_CACHE_DIR/${SOFTWARE_SHA256:0:12}-${SOFTWARE_URL##*/}
   [ ! -f "$SOFTWARE_FILE" ] || return 0
   rm -f "$SLIPWAY_CACHE_DIR"/.fetch.*
-  fresh=$(mktemp "$SLIPWAY_CACHE_DIR/.fetch.XXXXXX")
+  fresh=$(mktemp "$SLIPWAY_CACHE_DIR/.fetch.XXXXXX") ||
+    log::die "cannot write in $SLIPWAY_CACHE_DIR" "is it read-only or full? see 'df -h $SLIPWAY_CACHE_DIR'"
   retry::run "$FETCH_TRIES" 2 fetch::once "$SOFTWARE_URL" "$fresh" ||
     log::die "cannot fetch $SOFTWARE_URL" "no way to the internet? set SOFTWARE_MIRROR=s3://... in /etc/slipway/site.env"
   found=$(fetch::sha256 "$fresh")

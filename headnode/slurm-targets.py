@@ -55,9 +55,7 @@ def ask_slurm() -> str:
     if SLURM_CONF.exists():
         environment.setdefault("SLURM_CONF", str(SLURM_CONF))
     command = ["sinfo", "--noheader", "--Node", "--format=%N|%o|%R|%T|%G"]
-    done = subprocess.run(  # noqa: S603  (a fixed command, no shell)
-        command, env=environment, capture_output=True, text=True, timeout=SINFO_TIMEOUT_S, check=True
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SINFO_TIMEOUT_S, check=True)
     return done.stdout
 
 

@@ -23,7 +23,7 @@ from rehearsal.cloud.model import STACK_TYPE, CloudEvent
 from rehearsal.cloud.seed import make_bucket
 from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.hosts import HostsError, cgroups
-from rehearsal.hosts.faults import Fault, parse_fault
+from rehearsal.hosts.faults import Fault, match_name, parse_fault
 from rehearsal.memory import MemoryWatch
 from rehearsal.outcome import Outcome, fetch_results, print_result, print_times, read_report
 from rehearsal.progress import Progress
@@ -49,6 +49,7 @@ def main(specification: str) -> int:
     try:
         settings = load_settings(spec.settings)
         faults = tuple(parse_fault(text) for text in spec.breaks)
+        _check_targets(faults, settings)
         with _interruptible():
             return Engine(spec, settings, faults, console).run()
     except SlipwayError as error:
@@ -64,6 +65,18 @@ def main(specification: str) -> int:
         room = " Hint: make room, or set TMPDIR" if error.errno == errno.ENOSPC else ""
         console.print(f"{error.filename or spec.work}: {error.strerror}.{room}", markup=False, soft_wrap=True)
         return EXIT_ENVIRONMENT
+
+
+def _check_targets(faults: tuple[Fault, ...], settings: Settings) -> None:
+    """A fault that names a node must name one of this cluster, before minutes are spent."""
+    names = [
+        f"{queue.name}-st-{queue.instance.compute_resource}-{number}"
+        for queue in settings.queues
+        for number in range(1, queue.min_count + 1)
+    ]
+    for fault in faults:
+        if fault.kind == "slow-node":
+            match_name(names, fault.target)
 
 
 @contextlib.contextmanager
@@ -93,7 +106,7 @@ class Engine:
         self.spec = spec
         self.settings = settings
         self.console = console
-        self.progress = Progress(console)
+        self.progress = Progress(console, spec.began)
         self.memory = MemoryWatch()
         stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
         folder = spec.output / f"{settings.name}-{stamp}"
@@ -109,7 +122,13 @@ class Engine:
             query_interval_s=POLL_INTERVAL_S,
         )
         self.provider = ClusterProvider(
-            self.aws, self.progress, spec.work, cloud_only=spec.cloud_only, max_hosts=spec.max_hosts, faults=faults
+            self.aws,
+            self.progress,
+            spec.work,
+            folder / "hosts",
+            cloud_only=spec.cloud_only,
+            max_hosts=spec.max_hosts,
+            faults=faults,
         )
 
     def run(self) -> int:
@@ -144,8 +163,13 @@ class Engine:
                 self.outcome.faults.append(f"{error}; its last line: {error.tail[-1] if error.tail else '(none)'}")
         else:
             with self.progress.phase("every resource looked after"):
-                self.outcome.faults += self.aws.verify(cdk_out)
+                self.outcome.faults += self._verify(cdk_out)
         self._collect()
+
+    def _verify(self, cdk_out: Path) -> list[str]:
+        """What the embedded AWS lacks of the templates of the stacks that were to be deployed."""
+        left_out = {f"stack {self.settings.name}-{part}: never deployed" for part in ALL_STACKS} if self.spec.cloud_only else set()
+        return [problem for problem in self.aws.verify(cdk_out) if problem not in left_out]
 
     def _prepare_machine(self) -> None:
         """In namespaces of our own nothing of the machine's network, /run or leftovers of dead rehearsals is met."""
@@ -206,8 +230,7 @@ class Engine:
         if bucket:
             self.outcome.report_folder = fetch_results(self.aws, bucket, self.outcome.folder / "acceptance")
             self.outcome.report = read_report(self.outcome.report_folder)
-        if self.provider.fleet is not None:
-            self._collect_logs()
+        self.provider.collect_logs()
 
     def _results_bucket(self) -> str | None:
         """The bucket that the storage stack made or was given; None when that stack did not come to stand."""
@@ -221,15 +244,6 @@ class Engine:
             (str(output["OutputValue"]) for output in stack.get("Outputs", []) if output["OutputKey"] == "BucketName"),
             None,
         )
-
-    def _collect_logs(self) -> None:
-        """Each host's setup log; a host that no longer answers has none."""
-        for host in self.provider.fleet.hosts.values() if self.provider.fleet else ():
-            with contextlib.suppress(HostsError, OSError):
-                log = host.exec(["cat", "/var/log/slipway/setup.log"], timeout_s=20)
-                target = self.outcome.folder / "hosts" / f"{host.name}.log"
-                target.parent.mkdir(exist_ok=True)
-                target.write_text(log.stdout, encoding="utf-8")
 
     def _end(self) -> None:
         with self.progress.phase("everything is ended"):

@@ -49,10 +49,11 @@ class Phase:
 class Progress:
     """The rehearsal's progress. ``phase`` times a part of the road; ``update`` changes the row of one thing."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, begin: float | None = None) -> None:
+        """``begin``: when the rehearsal began on the monotonic clock of this machine; None: now."""
         self.console = console
         self.phases: list[Phase] = []
-        self._begin = time.monotonic()
+        self._begin = time.monotonic() if begin is None else begin
         self._rows: dict[tuple[str, str], Row] = {}
         self._phase = ""
         self._lock = threading.RLock()

@@ -8,6 +8,7 @@ the real one it tells in the failure which node, script and step it was.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import ipaddress
 import json
@@ -21,7 +22,7 @@ from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.pcluster import ValidationMessage, validate
 from rehearsal.cloud.server import EmbeddedAws
-from rehearsal.hosts import Fleet, Host, HostsError, HostSpec
+from rehearsal.hosts import Fleet, Host, HostsError, HostSpec, NodeFailed
 from rehearsal.hosts.actions import run_custom_actions
 from rehearsal.hosts.faults import Fault
 from rehearsal.progress import Progress
@@ -35,10 +36,11 @@ SITE_ENV = f"SOFTWARE_MIRROR=s3://{MIRROR_BUCKET}\nSTEP_TIMEOUT_S={STEP_TIMEOUT_
 ACTION_TIMEOUT_S = 240
 IDLE_TIMEOUT_S = 60
 PARALLEL_ACTIONS = 4
+LOGS_TIMEOUT_S = 20
 AWS_PORT = 5000
 
-# ParallelCluster's provider (cloudformation/custom_resource/cluster.yaml in its repository): what it takes for itself and
-# what it hands to create_cluster; the tag it adds; how many characters of the messages it answers.
+# ParallelCluster's provider (cloudformation/custom_resource/cluster.yaml in its repository): the properties it takes for
+# itself or hands to create_cluster; the tag it adds; how many characters of the messages it answers.
 PROPERTIES = {
     "ServiceToken",
     "DeletionPolicy",
@@ -54,7 +56,6 @@ MESSAGE_CHARACTERS = 2048
 ACCEPTED_WARNINGS = {
     "KeyPairValidator": "without a key pair users log in through Session Manager, which the head node's role allows",
     "DetailedMonitoringValidator": "one-minute metrics are wanted; the message says what they cost",
-    "EfaOsArchitectureValidator": "named by the message when an OS has no tested EFA; the example files use tested ones",
 }
 """Warnings of ParallelCluster's validators that we accept, each with the reason. Every other warning is a failure."""
 
@@ -80,6 +81,7 @@ class ClusterProvider:
         aws: EmbeddedAws,
         progress: Progress,
         work: Path,
+        logs: Path,
         *,
         cloud_only: bool,
         max_hosts: int,
@@ -88,6 +90,7 @@ class ClusterProvider:
         self._aws = aws
         self._progress = progress
         self._work = work
+        self._logs = logs
         self._cloud_only = cloud_only
         self._max_hosts = max_hosts
         self._faults = faults
@@ -118,7 +121,8 @@ class ClusterProvider:
             try:
                 self._boot(name, nodes, addresses)
             except HostsError as error:
-                raise ResourceFailed(str(error)) from error
+                self.collect_logs()  # the rollback that follows ends the hosts
+                raise ResourceFailed(_told(error)) from error
         return ResourceResult(name, self._attributes(name, nodes[0], addresses, messages))
 
     def run_command(self, instance_id: str, commands: list[str], timeout_s: float) -> tuple[int, str, str]:
@@ -147,6 +151,14 @@ class ClusterProvider:
             fleet, self.fleet = self.fleet, None
         if fleet is not None:
             fleet.stop()
+
+    def collect_logs(self) -> None:
+        """Copy what each host's set-up logged to the folder of logs; a host that no longer answers has none."""
+        for host in list(self.fleet.hosts.values()) if self.fleet else ():
+            with contextlib.suppress(HostsError, OSError):
+                logs = host.exec(["/bin/sh", "-c", "tail -n +1 /var/log/slipway/*.log"], timeout_s=LOGS_TIMEOUT_S)
+                self._logs.mkdir(parents=True, exist_ok=True)
+                (self._logs / f"{host.name}.log").write_text(logs.stdout, encoding="utf-8")
 
     def _host_of(self, instance_id: str) -> Host:
         name = self._instances.get(instance_id, "")
@@ -192,9 +204,13 @@ class ClusterProvider:
             names = {"Name": node.name, "parallelcluster:cluster-name": cluster}
             tags = [{"Key": key, "Value": value} for key, value in names.items()]
             started = ec2.run_instances(
-                ImageId=image["ImageId"], InstanceType=node.instance_type, SubnetId=node.subnet_id, MinCount=1, MaxCount=1,
+                ImageId=image["ImageId"],
+                InstanceType=node.instance_type,
+                SubnetId=node.subnet_id,
+                MinCount=1,
+                MaxCount=1,
                 TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
-            )["Instances"][0]  # fmt: skip
+            )["Instances"][0]
             self._instances[started["InstanceId"]] = node.name
             addresses[node.name] = started["PrivateIpAddress"]
             self._aws.register_instance(started["InstanceId"], node.name, started["PrivateIpAddress"])
@@ -270,6 +286,17 @@ class ClusterProvider:
             "headNode.state": "running",
             "validationMessages": _cut(json.dumps([dataclasses.asdict(message) for message in messages])),
         }
+
+
+def _told(error: HostsError) -> str:
+    """The failure in one line where the node's own words are known: node, step, exit code, log, hint."""
+    if not isinstance(error, NodeFailed):
+        return str(error)
+    words = next((line.split("slipway: FAULT ", 1)[1] for line in error.tail if "slipway: FAULT " in line), "")
+    if not words:
+        return str(error)
+    details = " ".join(word for word in words.split(" ") if not word.startswith(("host=", "step=")))
+    return f"{error.host}: step {error.step}: {details}"
 
 
 def _cut(text: str) -> str:

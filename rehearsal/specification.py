@@ -12,7 +12,10 @@ TOOLS = REPOSITORY / ".rehearsal-tools"
 
 @dataclasses.dataclass(frozen=True)
 class Specification:
-    """One rehearsal. Paths are absolute; ``work`` goes away afterwards, ``output`` holds one folder a rehearsal."""
+    """One rehearsal. Paths are absolute; ``work`` goes away afterwards, ``output`` holds one folder a rehearsal.
+
+    ``began`` is the moment, on this machine's monotonic clock in seconds, at which the user asked for it.
+    """
 
     settings: Path
     cloud_only: bool
@@ -22,6 +25,7 @@ class Specification:
     output: Path
     as_json: bool
     work: Path
+    began: float
 
     @classmethod
     def from_json(cls, text: str) -> Specification:

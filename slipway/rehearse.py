@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from slipway.errors import EXIT_ENVIRONMENT, EnvironmentFault, UsageError
@@ -148,7 +149,7 @@ def _command(options: Rehearsal, work: Path) -> list[str]:
         "settings": str(options.settings),
         "output": str(options.output.absolute()),
     }
-    engine = [str(ENGINE_PYTHON), "-m", "rehearsal", json.dumps({**specification, "work": str(work)})]
+    engine = [str(ENGINE_PYTHON), "-m", "rehearsal", json.dumps({**specification, "work": str(work), "began": time.monotonic()})]
     if options.cloud_only:
         return engine
     return [

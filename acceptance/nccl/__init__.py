@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from acceptance.nccl.jsonlog import read_json
 from acceptance.nccl.model import BadRow, Device, Failure, HostNetwork, Log, Network, Row, Side, Table
+from acceptance.nccl.network import is_dull
 from acceptance.nccl.text import TextReader
 
 __all__ = [
@@ -72,13 +73,18 @@ def _chunks(first: bytes, stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[tuple[str, bool]]:
-    """Split chunks into lines; give each with whether it had its line end. Overlong lines lose their tail."""
+    """Split chunks into lines; give each with whether it had its line end. Overlong lines lose their tail.
+
+    Lines of a debug log that say nothing of interest, nearly all of it, are passed over here.
+    """
     rest = b""
     for chunk in chunks:
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
         for line in lines:
-            yield line[:_LONGEST_LINE].decode("utf-8", "replace"), True
+            if is_dull(line):
+                continue
+            yield line[:_LONGEST_LINE].decode("utf-8", "replace"), len(line) <= _LONGEST_LINE
         rest = rest[:_LONGEST_LINE]
     if rest:
         yield rest.decode("utf-8", "replace"), False

@@ -12,7 +12,7 @@ from typing import Any
 
 from acceptance.nccl.model import Device, Failure, Log, Row, Side, Table
 
-_BARE = re.compile(r'(?<=[:,\[])(\s*)(-?)(inf|nan)(?=\s*[,}\]])')
+_BARE = re.compile(r"(?<=[:,\[])(\s*)(-?)(inf|nan)(?=\s*[,}\]])")
 _RESULTS = re.compile(r'"results"\s*:\s*\[')
 _DEVICES = re.compile(r'"devices"\s*:\s*\[')
 _NAME = re.compile(r"([a-z_]+)_perf$")

@@ -12,7 +12,7 @@ _PROVIDER = re.compile(
 )
 _NETWORK = re.compile(r"NCCL INFO Using network ([\w ./-]{1,64})")
 _PROTOCOL = re.compile(r"Using transport protocol (\w{1,32})")
-_VIA = re.compile(r"via NET/(Socket|IB|AWS Libfabric|Libfabric|OFI)")
+_VIA = re.compile(r"via NET/(Socket)")
 _COMM = re.compile(r"n[Rr]anks (\d{1,7})(?: nNodes (\d{1,7}))?")
 _VERSIONS = (
     ("nccl", re.compile(r"NCCL version (\d[\w.+-]{0,40})")),
@@ -27,7 +27,27 @@ _RED_FLAGS = (
     ("Using network Socket", "NCCL chose sockets"),
     ("No eligible providers", "the network plugin found no usable provider"),
 )
-INTERESTING = ("NET/", "Using network", "transport protocol", "ersion", "anks ", "eligible")
+
+
+def is_dull(line: bytes) -> bool:
+    """Whether `line` is one of NCCL's debug lines that hold neither a row's piece nor anything read here.
+
+    Written as plain searches because a debug log has millions of such lines: each is several times faster than a regex.
+    """
+    return (
+        b"NCCL INFO" in line
+        and b"  " not in line
+        and b"anks " not in line
+        and b"ersion" not in line
+        and b"Selected" not in line
+        and b"eligible" not in line
+        and b"NET/Socket" not in line
+        and b"Using network" not in line
+        and b"transport protocol" not in line
+        and b"Initializing aws" not in line
+        and b"Test " not in line
+        and b"error" not in line
+    )
 
 
 def read_versions(line: str, versions: dict[str, str]) -> None:
@@ -41,8 +61,6 @@ def read_versions(line: str, versions: dict[str, str]) -> None:
 
 def read_network(line: str, network: Network) -> None:
     """Note what `line`, a line of NCCL's log, says about the network."""
-    if not any(word in line for word in INTERESTING):
-        return
     found = _HOST.search(line)
     name = found.group(1) if found else "?"
     _read_choice(line, name, network)

@@ -20,8 +20,7 @@ LEAD = re.compile(rf"(?<![\w.+-])(\d{{1,19}})\s+(\d{{1,19}})\s+({TYPES})(?=\s|$)
 _REDOP = re.compile(r"\s+(sum|prod|max|min|avg|mulsum|none)(?![\w.])")
 _ROOT = re.compile(r"\s+(-?\d{1,9})(?=\s|$|[A-Za-z\[])")
 _CELL = re.compile(r"\s+(-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,4})?|-?nan|-?inf|N/A)(?=\s|$)")
-_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
-_LAST_CELL = re.compile(r"\s+(\d{1,15}|N/A)(?=[A-Za-z\[])")
+_LAST_CELL = re.compile(r"\s+(\d{1,15}(?:\.\d{1,15})?(?:e[+-]\d{2,3})?|N/A)(?=[A-Za-z\[])(?!e[+-]\d)")
 
 
 @dataclass(frozen=True)
@@ -111,9 +110,8 @@ class PartialRow:
         if missing <= 0 or missing % self.columns.side or not text[:1].isspace():
             return False
         cells, position = _count_cells(text, 0)
-        rest = text[position:].strip()
-        if rest and not _STAMP.fullmatch(rest):
-            cells += 1 if _LAST_CELL.match(text, position) else len(text)
+        if cells not in (missing, self.columns.side) and _LAST_CELL.match(text, position):
+            cells += 1
         return cells in (missing, self.columns.side)
 
     def finish(self) -> Row | BadRow:

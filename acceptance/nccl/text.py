@@ -15,7 +15,7 @@ _DEVICE = re.compile(
     r"Rank +(\d{1,7}) +(?:Group +\d+ +)?(?:Pid +\d+ +)?on +(\S{1,253}) +device +(\d{1,4})"
     r" +\[([^\]]{1,32})\] *(.{0,128})"
 )
-_BOUNDS = re.compile(r"Out of bounds values *: *(\d{1,19}) *(OK|FAILED)?")
+_BOUNDS = re.compile(r"Out of bounds values *: *(\d{1,19}) +(OK|FAILED)")
 _AVERAGE = re.compile(r"Avg bus bandwidth *: *(-?\d[\d.]{0,30}(?:e[+-]?\d{1,4})?|-?nan|-?inf)\s*(OK|FAILED)?")
 _REDUCED = re.compile(r"Reducing maxBytes to (\d{1,19}) due to memory limitation")
 _COLLECTIVE = re.compile(r"\b([a-z][a-z_]{2,30})_perf\b")
@@ -52,7 +52,8 @@ class TextReader:
 
     def line(self, raw: str, ended: bool = True) -> None:
         """Read one line. ended: it had a line end; the last line of a killed job has none."""
-        text = _LABEL.sub("", _TAG.sub(" ", raw))
+        text = _TAG.sub(" ", raw) if "<std" in raw or "\r" in raw else raw
+        text = _LABEL.sub("", text)
         if self._read_row(text, ended):
             return
         if "NCCL INFO" in text or "NCCL WARN" in text:
@@ -60,7 +61,7 @@ class TextReader:
             if "ersion" in text or "Initializing" in text:
                 read_versions(text, self.log.versions)
             return
-        self._read_other(text)
+        self._read_other(text, ended)
 
     def end(self) -> Log:
         """Close what is open and give the log."""
@@ -68,7 +69,7 @@ class TextReader:
         return self.log
 
     def _read_row(self, text: str, ended: bool) -> bool:
-        if "  " not in text:
+        if "NCCL INFO" in text and "  " not in text:  # the bulk of a debug log, passed over cheaply
             return False
         lead = read_lead(text, self._columns)
         if lead is not None:
@@ -101,7 +102,7 @@ class TextReader:
             self.log.tables.append(self._table)
         return self._table
 
-    def _read_other(self, text: str) -> None:
+    def _read_other(self, text: str, ended: bool) -> None:
         columns = read_columns(text) if "busbw" in text else None
         if columns is not None:
             self._close_row()
@@ -110,7 +111,7 @@ class TextReader:
         elif "Rank" in text and " device " in text:
             self._read_device(text)
         elif " : " in text or "values" in text or "bandwidth" in text:
-            self._read_footer(text)
+            self._read_footer(text, ended)
         self._read_words(text)
 
     def _read_device(self, text: str) -> None:
@@ -119,9 +120,11 @@ class TextReader:
             device = Device(int(found[1]), found[2], int(found[3]), found[4], found[5].strip())
             self.log.devices.append(device)
 
-    def _read_footer(self, text: str) -> None:
+    def _read_footer(self, text: str, ended: bool) -> None:
         bounds = _BOUNDS.search(text)
         average = _AVERAGE.search(text)
+        if average and average.end() == len(text) and not ended:
+            average = None  # its last digits may be missing
         if not bounds and not average:
             return
         self._close_row()
@@ -129,7 +132,7 @@ class TextReader:
             return
         if bounds:
             self._table.out_of_bounds = int(bounds[1])
-            self._table.out_of_bounds_ok = None if bounds[2] is None else bounds[2] == "OK"
+            self._table.out_of_bounds_ok = bounds[2] == "OK"
         if average:
             self._table.average_busbw = float(average[1])
             self._table.average_ok = None if average[2] is None else average[2] == "OK"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.report.build import SCHEMA_VERSION, build_report
-from acceptance.report.junit import junit
-from acceptance.report.page import page
+from acceptance.report.junit import render_junit
+from acceptance.report.page import render_page
 from acceptance.report.terminal import table
 from acceptance.runner.record import write_whole
 
@@ -19,6 +19,6 @@ def write_report(directory: Path) -> dict[str, Any]:
     """Make the three files of a run directory from its record and logs; give the report. Raises InputError, OSError."""
     report = build_report(directory)
     write_whole(directory / "report.json", json.dumps(report, indent=1, allow_nan=False) + "\n")
-    write_whole(directory / "junit.xml", junit(report))
-    write_whole(directory / "report.html", page(report))
+    write_whole(directory / "junit.xml", render_junit(report))
+    write_whole(directory / "report.html", render_page(report))
     return report

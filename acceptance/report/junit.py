@@ -9,7 +9,7 @@ from typing import Any
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")  # characters that XML 1.0 cannot hold
 
 
-def junit(report: dict[str, Any]) -> str:
+def render_junit(report: dict[str, Any]) -> str:
     """Give the XML text."""
     suites = ElementTree.Element("testsuites", name="acceptance")
     for test in report["tests"]:

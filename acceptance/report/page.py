@@ -16,7 +16,7 @@ _PLOTLY = "plotly-basic.min.js"
 _PACKAGE = "plotly.js-basic-dist-min"
 
 
-def page(report: dict[str, Any]) -> str:
+def render_page(report: dict[str, Any]) -> str:
     """Give the page. Without the plot library it says so and has the tables."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters.update(size=size_text, gb=gb_text)

@@ -15,7 +15,7 @@ from acceptance.runner.stop import Stop
 
 _PATIENCE_S = 120  # seconds that slurmctld may be away (it restarts in a few) before a job counts as lost
 _SLACK_S = 180  # seconds that Slurm may take to end a job that reached its limit
-_POLL_S = (0.3, 3.0)  # first and longest time between two questions
+_POLL_S = (0.3, 2.0)  # first and longest time between two questions
 _MEANINGS = {
     "BOOT_FAIL": "a node of the job did not boot",
     "CANCELLED": "someone cancelled the job",

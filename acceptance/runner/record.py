@@ -18,6 +18,7 @@ FILE = "run.json"
 class TestRecord:
     """One test's job. log: file name in the run directory; command: the argv that repeats it."""
 
+    __test__ = False  # pytest takes classes of this name for its own
     name: str
     log: str
     command: list[str]

@@ -16,7 +16,7 @@ _LARGEST_FILE = 4 << 20  # bytes
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PROVIDER = re.compile(r"[a-z][a-z0-9;_-]{0,31}")
 _PATH = re.compile(r"/[A-Za-z0-9_./+-]{1,250}")
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ABSENT: Any = object()
 
@@ -230,7 +230,7 @@ def _environment(top: _Reader) -> tuple[tuple[str, str], ...]:
         return ()
     for name, text in value.items():
         if not _VARIABLE.fullmatch(name):
-            top.fault(f"environment.{name}", text, "must have a name of capitals, digits and '_'", "rename it")
+            top.fault(f"environment.{name}", text, "must have a name of letters, digits and '_'", "rename it")
         elif not isinstance(text, str) or not re.fullmatch(r"[ -~]{0,512}", text):
             top.fault(f"environment.{name}", text, "must be a printable text of one line", "correct the text")
     return tuple(sorted((name, text) for name, text in value.items() if isinstance(text, str)))
@@ -255,7 +255,7 @@ def _across(scenario: Scenario, top: _Reader) -> None:
         if test.max_bytes < test.min_bytes:
             top.fault(f"tests[{index}].max_bytes", test.max_bytes, "is below min_bytes", "raise it")
     for index, limit in enumerate(scenario.limits):
-        swept = [test for test in scenario.tests if test.collective == limit.collective]
+        swept = [t for t in scenario.tests if t.collective == limit.collective and t.min_bytes <= t.max_bytes]
         if limit.nodes_min == scenario.nodes and swept and all(limit.size_bytes not in t.sizes() for t in swept):
             rule = f"is not a size that the {limit.collective} test visits"
             top.fault(f"limits[{index}].size_bytes", limit.size_bytes, rule, f"nearest: {_near(limit, swept)}")

@@ -30,6 +30,7 @@ class NetworkWanted:
 class Test:
     """One nccl-tests sweep over all nodes. Sizes in bytes; timeout_s bounds the measurement itself, in seconds."""
 
+    __test__ = False  # pytest takes classes of this name for its own
     name: str
     collective: str
     min_bytes: int
@@ -70,7 +71,7 @@ class LocateSettings:
     """How the node to blame is looked for when the run over all nodes is slow or hangs.
 
     size_bytes: None takes the largest judged size. factor: a node is slow if its best pair is below factor times the
-    median of all nodes' best pairs; used where no pair limit is known. pair_timeout_s: seconds given to one pair.
+    upper quartile of all nodes' best pairs; used where no pair limit is known. pair_timeout_s: seconds for one pair.
     """
 
     enabled: bool = True

@@ -13,6 +13,7 @@ readonly UNIT=slipway-prometheus.service
 readonly UNIT_FILE=/etc/systemd/system/$UNIT
 readonly CONFIG=/etc/prometheus/prometheus.yml
 readonly PROGRAMS=$SLIPWAY_SOFTWARE_DIR/prometheus/current
+readonly ALLOW_IMDS=/usr/local/libexec/slipway/allow-imds.sh
 readonly DATA_DIR=/var/lib/prometheus/slipway
 
 # Checked by promtool before it takes the place of the one in use.
@@ -39,6 +40,8 @@ prometheus::main() {
   file::directory /var/lib/prometheus 0755
   file::directory "$DATA_DIR" 0755 prometheus:prometheus
   prometheus::config
+  mkdir -p "${ALLOW_IMDS%/*}"
+  file::put "$SLIPWAY_BUNDLE/headnode/allow-imds.sh" "$ALLOW_IMDS" 0755
   file::render slipway-prometheus.service.j2 "$UNIT_FILE" 0644 "PROMETHEUS_RETENTION_DAYS=$days"
   unit::ensure "$UNIT" "$UNIT_FILE" "$CONFIG" "$PROGRAMS/.sha256"
   unit::wait_http "$UNIT" http://127.0.0.1:9090/-/ready

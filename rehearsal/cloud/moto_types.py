@@ -12,6 +12,7 @@ from moto.cloudformation.exceptions import UnformattedGetAttTemplateException
 from moto.core.exceptions import ServiceException
 from werkzeug.exceptions import HTTPException
 
+from rehearsal.cloud.clients import aws_reasons
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult
 
@@ -24,8 +25,6 @@ _ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "AWS::DynamoDB::Table": ("Arn", "StreamArn"),
     "AWS::Events::EventBus": ("Arn", "Name"),
     "AWS::EC2::LaunchTemplate": ("LatestVersionNumber", "DefaultVersionNumber", "LaunchTemplateId"),
-    "AWS::IAM::InstanceProfile": ("Arn",),
-    "AWS::IAM::Role": ("Arn", "RoleId"),
     "AWS::KMS::Key": ("Arn", "KeyId"),
     "AWS::Lambda::Function": ("Arn",),
     "AWS::Lambda::Version": ("Version",),
@@ -33,27 +32,27 @@ _ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "AWS::S3::Bucket": ("Arn", "DomainName", "RegionalDomainName", "DualStackDomainName", "WebsiteURL"),
     "AWS::SNS::Topic": ("TopicName", "TopicArn"),
     "AWS::SQS::Queue": ("Arn", "QueueName", "QueueUrl"),
-    "AWS::SSM::Parameter": ("Type", "Value"),
     "AWS::StepFunctions::StateMachine": ("Name", "Arn"),
 }
 
 #: Names that AWS makes shorter than moto does: (limit in characters, in lower case).
 _NAME_LIMITS: Mapping[str, int] = {
-    "AWS::IAM::Role": 64,
     "AWS::Lambda::Function": 64,
     "AWS::StepFunctions::StateMachine": 80,
-    "AWS::IAM::InstanceProfile": 128,
 }
 
 
 class MotoType:
-    """One type of moto's. Objects of moto are kept by physical id, since updates and deletes need them."""
+    """One type of moto's. Objects of moto are kept by physical id, since updates and deletes need them.
 
-    def __init__(self, resource_type: str, after: Callable[[ResourceRequest, Any], None] | None = None) -> None:
+    `remove` deletes by physical id instead of moto's model, where that one deletes what AWS would not.
+    """
+
+    def __init__(self, resource_type: str, remove: Callable[[str], None] | None = None) -> None:
         self._type = resource_type
         self._model: Any = parsing.resource_class_from_type(resource_type)
         self._objects: dict[str, Any] = {}
-        self._after = after
+        self._remove = remove
 
     def create(self, request: ResourceRequest) -> ResourceResult:
         """Create through the model, with the name that CloudFormation would generate when none is given."""
@@ -72,7 +71,7 @@ class MotoType:
             raise ResourceFailed(_words(error)) from None
         except KeyError as error:
             raise ResourceFailed(f"Properties validation failed: required key {error} not found") from None
-        return self._keep(request, made)
+        return self._keep(made)
 
     def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
         """Update through the model; what moto cannot change in place is a failure, not a silent success."""
@@ -95,10 +94,14 @@ class MotoType:
             )
         except _REFUSALS as error:
             raise ResourceFailed(_words(error)) from None
-        return self._keep(request, made)
+        return self._keep(made)
 
     def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
         """Delete through the model; types without any deletion of moto's vanish from CloudFormation only."""
+        if self._remove is not None:
+            with aws_reasons():
+                self._remove(current.physical_id)
+            return
         made = self._objects.pop(current.physical_id, None)
         body = {"Type": self._type, "Properties": deepcopy(dict(request.properties))}
         try:
@@ -109,11 +112,9 @@ class MotoType:
         except _REFUSALS as error:
             raise ResourceFailed(_words(error)) from None
 
-    def _keep(self, request: ResourceRequest, made: Any) -> ResourceResult:
+    def _keep(self, made: Any) -> ResourceResult:
         physical_id = str(made.physical_resource_id)
         self._objects[physical_id] = made
-        if self._after is not None:
-            self._after(request, made)
         return ResourceResult(physical_id, self._attributes(made))
 
     def _attributes(self, made: Any) -> dict[str, Any]:

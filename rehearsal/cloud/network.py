@@ -183,7 +183,8 @@ _ENDPOINT_KEYS = ("VpcEndpointType", "RouteTableIds", "SubnetIds", "SecurityGrou
 
 def _endpoint(ec2: Any, request: ResourceRequest) -> ResourceResult:
     properties = request.properties
-    arguments = {key: properties[key] for key in _ENDPOINT_KEYS if key in properties}
+    arguments: dict[str, Any] = {"VpcEndpointType": "Gateway"}  # AWS's default
+    arguments.update({key: properties[key] for key in _ENDPOINT_KEYS if key in properties})
     if "PrivateDnsEnabled" in arguments:
         arguments["PrivateDnsEnabled"] = _true(arguments["PrivateDnsEnabled"])
     made = ec2.create_vpc_endpoint(VpcId=properties["VpcId"], ServiceName=properties["ServiceName"], **arguments)

@@ -92,7 +92,7 @@ def plant(clients: Clients, seed: Seed) -> None:
             reservation.kind,
         )
     for name in seed.key_pairs:
-        clients("ec2").create_key_pair(KeyName=name)
+        clients("ec2").create_key_pair(KeyName=name, KeyType="ed25519")  # pcluster warns of RSA
     for arn in seed.secret_arns:
         _secret(clients, arn)
     for bucket in seed.buckets:

@@ -23,6 +23,7 @@ from rehearsal.cloud.clients import ACCESS_KEY, Clients
 from rehearsal.cloud.custom import RESPONSE_PATH, CustomResources, Handler
 from rehearsal.cloud.errors import CloudError, TemplateInvalid
 from rehearsal.cloud.functions import FunctionRunner
+from rehearsal.cloud.identity import identity_types
 from rehearsal.cloud.metrics import Received, RemoteWrite
 from rehearsal.cloud.model import ACCOUNT, PARTITION, STACK_TYPE, CloudEvent, ResourceType
 from rehearsal.cloud.moto_types import MotoType
@@ -214,13 +215,17 @@ class EmbeddedAws:
 
     def _catalog(self) -> Catalog:
         own: dict[str, ResourceType] = {STACK_TYPE: NestedStack(lambda: self.stacks)}
-        for types in (network_types, storage_types, capacity_types, service_types):
+        for types in (network_types, storage_types, capacity_types, service_types, identity_types):
             own.update(types(self.clients))
         self._types = Catalog(own, self._custom, self._moto_type)
         return self._types
 
     def _moto_type(self, name: str) -> ResourceType:
-        return self._moto_types.setdefault(name, MotoType(name))
+        remove = self._remove_bucket if name == "AWS::S3::Bucket" else None
+        return self._moto_types.setdefault(name, MotoType(name, remove))
+
+    def _remove_bucket(self, name: str) -> None:
+        self.clients("s3").delete_bucket(Bucket=name)  # refuses a bucket that is not empty, which moto's model does not
 
     def _dispatch(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")

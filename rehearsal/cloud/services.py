@@ -139,6 +139,16 @@ def _subscription(sns: Any, request: ResourceRequest) -> ResourceResult:
     return ResourceResult(made["SubscriptionArn"], {"Arn": made["SubscriptionArn"]})
 
 
+def _parameter(ssm: Any, request: ResourceRequest) -> ResourceResult:
+    properties = request.properties
+    name = request.physical_id or properties.get("Name", _generated(request))
+    arguments = {key: properties[key] for key in ("Description", "Tier", "AllowedPattern") if key in properties}
+    overwrite = request.request_type == "Update"
+    value = str(properties["Value"])
+    ssm.put_parameter(Name=name, Type=properties["Type"], Value=value, Overwrite=overwrite, **arguments)
+    return ResourceResult(name, {"Type": properties["Type"], "Value": value})
+
+
 _RULE_KEYS = ("Description", "ScheduleExpression", "State", "EventBusName", "RoleArn")
 
 
@@ -205,6 +215,9 @@ def service_types(clients: Clients) -> dict[str, ResourceType]:
         ),
         "AWS::Budgets::Budget": ApiType(
             clients, "budgets", _budget, lambda c, _, i: c.delete_budget(AccountId=ACCOUNT, BudgetName=i)
+        ),
+        "AWS::SSM::Parameter": ApiType(
+            clients, "ssm", _parameter, lambda c, _, i: c.delete_parameter(Name=i), change=_parameter
         ),
         "AWS::Events::Rule": ApiType(clients, "events", _rule, _remove_rule, change=_rule),
         "AWS::SNS::Subscription": ApiType(

@@ -73,8 +73,24 @@ def _init(self: FileSystem, *arguments: Any, **keywords: Any) -> None:
     prefix = f"arn:{PARTITION}:fsx:{backend.region_name}:{backend.account_id}"
     self.resource_arn = f"{prefix}:file-system/{self.file_system_id}"
     self.creation_time = time.time()
+    self.network_interface_ids = _network_interfaces(self)
     if wanted_tags:
         backend.tagger.tag_resource(self.resource_arn, wanted_tags)
+
+
+def _network_interfaces(system: FileSystem) -> list[str]:
+    """A real interface in each subnet with the file system's groups: ParallelCluster's validators look at their rules."""
+    from moto.ec2.models import ec2_backends
+
+    ec2 = ec2_backends[ACCOUNT][system.backend.region_name]
+    groups = list(system.security_group_ids or [])
+    made = [
+        ec2.create_network_interface(
+            ec2.get_subnet(subnet_id), None, group_ids=groups, description=system.file_system_id
+        )
+        for subnet_id in system.subnet_ids
+    ]
+    return [interface.id for interface in made]
 
 
 def _to_dict(self: FileSystem) -> dict[str, Any]:
@@ -85,7 +101,7 @@ def _to_dict(self: FileSystem) -> dict[str, Any]:
     shape.update(
         {"CreationTime": self.creation_time, "OwnerId": ACCOUNT, "Lifecycle": "AVAILABLE", "VpcId": subnets[0].vpc_id}
     )
-    shape["NetworkInterfaceIds"] = [f"eni-{self.file_system_id[3:]}"]
+    shape["NetworkInterfaceIds"] = self.network_interface_ids
     shape["FileSystemTypeVersion"] = "2.15"
     if self.file_system_type == "LUSTRE":
         lustre = dict(shape.get("LustreConfiguration") or {})

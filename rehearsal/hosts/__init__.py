@@ -8,6 +8,6 @@ from rehearsal.hosts.host import Host
 from rehearsal.hosts.spec import Completed, FleetFacts, HostSpec
 
 __all__ = [
-    "BootFailed", "Completed", "FaultSpecError", "Fleet", "FleetFacts", "Host", "HostSpec", "HostsError", "MachineUnfit",
-    "NodeFailed", "SlurmNotReady",
+    "BootFailed", "Completed", "FaultSpecError", "Fleet", "FleetFacts", "Host", "HostSpec", "HostsError",
+    "MachineUnfit", "NodeFailed", "SlurmNotReady",
 ]  # fmt: skip

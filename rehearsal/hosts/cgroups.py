@@ -1,7 +1,7 @@
 """A control group of its own for every host, in every hierarchy of this machine.
 
-The systemd of each host manages the control group it was started in. Without one of its own, the systemds of all hosts
-(and this machine's) would share one tree and end each other's services. Works on a unified (v2), a hybrid and a v1 machine.
+The systemd of each host manages the control group it was started in. Without one of its own, the systemds of all
+hosts (and this machine's) would share one tree and end each other's services. Made for unified (v2), hybrid and v1.
 """
 
 from __future__ import annotations
@@ -79,26 +79,28 @@ class Groups:
     """The control groups of one fleet: one a host and hierarchy, and one a running command."""
 
     def __init__(self, run_id: str) -> None:
-        self._name = PREFIX + run_id
+        self.name = PREFIX + run_id
         self._hierarchies = hierarchies()
 
     def make(self, host: str) -> list[Path]:
         """Make the groups of a host and return their directories."""
         made = []
         for hierarchy in self._hierarchies:
-            directory = hierarchy.own / self._name / host
+            directory = hierarchy.own / self.name / host
             try:
                 directory.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise MachineUnfit(f"{directory}: cannot make a control group ({error.strerror}). Hint: run as root on a "
-                                   "machine or container where /sys/fs/cgroup is writable") from error
+                raise MachineUnfit(
+                    f"{directory}: cannot make a control group ({error.strerror}). Hint: run as root on a "
+                    "machine or container where /sys/fs/cgroup is writable"
+                ) from error
             made.append(directory)
         return made
 
     def make_for_command(self, name: str) -> Path:
         """A group that holds one command and all it starts, so that a timeout can end the whole of it."""
         hierarchy = self._tracking()
-        directory = hierarchy.own / self._name / name
+        directory = hierarchy.own / self.name / name
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
@@ -107,14 +109,14 @@ class Groups:
         for hierarchy in self._hierarchies:
             for name in ("memory.max_usage_in_bytes", "memory.peak"):
                 with contextlib.suppress(OSError, ValueError):
-                    return int((hierarchy.own / self._name / host / name).read_text())
+                    return int((hierarchy.own / self.name / host / name).read_text())
         return None
 
     def remove(self, *, within_s: float = 5.0) -> None:
         """Remove every group of the fleet, ending what still runs in it."""
         deadline = time.monotonic() + within_s
         for hierarchy in self._hierarchies:
-            top = hierarchy.own / self._name
+            top = hierarchy.own / self.name
             while not remove_tree(top) and time.monotonic() < deadline:
                 kill(top)
                 time.sleep(0.02)
@@ -127,17 +129,17 @@ class Groups:
         )
 
 
-def kill(top: Path) -> None:
-    """Send SIGKILL to every process in a group and below."""
-    with contextlib.suppress(OSError):
-        (top / "cgroup.kill").write_text("1")
-        return
+def kill(top: Path, *, spare: int = 0) -> int:
+    """Send SIGKILL to every process in a group and below but `spare`; returns to how many."""
+    told = 0
     for directory in (*_below(top), top):
         with contextlib.suppress(OSError):
-            for pid in (directory / "cgroup.procs").read_text().split():
-                if pid != "0":  # 0: a process of another PID namespace
+            for pid in map(int, (directory / "cgroup.procs").read_text().split()):
+                if pid not in (0, spare):  # 0: a process of another PID namespace
+                    told += 1
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
+                        os.kill(pid, signal.SIGKILL)
+    return told
 
 
 def remove_tree(top: Path) -> bool:
@@ -159,7 +161,7 @@ def _below(top: Path) -> Iterator[Path]:
 
 
 def sweep(trees: Iterable[Hierarchy] | None = None, older_than_s: float = LEFTOVER_AGE_S) -> list[Path]:
-    """Remove the empty groups that killed runs left behind; returns those removed. A running fleet's are never touched."""
+    """Remove the empty groups that killed runs left behind and return them; a running fleet's are never touched."""
     removed = []
     for hierarchy in hierarchies() if trees is None else trees:
         for top in _leftovers(hierarchy.root, older_than_s):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import subprocess  # noqa: S404 - argv lists only, no shell
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,7 @@ _POLL_S = 0.05
 def run(argv: Sequence[str], *, timeout_s: float = 20, stdin: str = "") -> str:
     """Run a command of this machine and return what it printed. HostsError: it failed or took longer than timeout_s."""
     try:
-        done = subprocess.run(  # noqa: S603 - argv list, no shell
-            list(argv), input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
+        done = subprocess.run(list(argv), input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
     except FileNotFoundError as error:
         raise HostsError(f"{argv[0]}: not found on this machine. Hint: run `make setup` as root") from error
     except subprocess.TimeoutExpired as error:
@@ -83,17 +81,17 @@ def communicate(
     timeout_s: float,
     stdin: bytes | None,
     on_line: LineCallback | None,
-    on_timeout: Callable[[], None],
+    on_timeout: Callable[[int], None],
 ) -> Completed:
     """Run argv with exactly `env`; with `on_line`, both outputs are one and each line is told while it runs.
 
-    `on_timeout` ends what the command started; the answer then has rc 124 and `timed_out`.
+    `on_timeout` gets the process id of argv[0] and ends what it started; the answer then has rc 124 and `timed_out`.
     """
     begin = time.monotonic()
     with tempfile.TemporaryFile() as given:
         given.write(stdin or b"")
         given.seek(0)
-        process = subprocess.Popen(  # noqa: S603 - argv list, no shell
+        process = subprocess.Popen(
             list(argv),
             env=dict(env),
             cwd="/",
@@ -109,7 +107,9 @@ def communicate(
         ended = _follow(process, pipes, begin + timeout_s)
     finally:
         if not ended:
-            on_timeout()
+            on_timeout(process.pid)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_DRAIN_S)  # it ends by itself when its child has ended, and takes the child's exit code
             process.kill()
         process.wait()
         texts = [_drained(pipe) for pipe in pipes]

@@ -31,8 +31,8 @@ class FaultSpecError(HostsError):
 class NodeFailed(HostsError):
     """A custom action failed on a host.
 
-    host: name of the host; script: its S3 address; rc: exit code (124: it ran out of time); step: the failing step, from
-    the script's `slipway: FAULT` line, or None; tail: the last lines it printed.
+    host: name of the host; script: its S3 address; rc: exit code (124: it ran out of time); step: the failing step,
+    from the script's `slipway: FAULT` line, or None; tail: the last lines it printed.
     """
 
     def __init__(self, host: str, script: str, rc: int, step: str | None, tail: list[str], reason: str) -> None:

@@ -1,7 +1,7 @@
 """The hosts of one rehearsal: booted, joined to a Slurm cluster, slowed down on purpose, stopped.
 
-Runs in the engine's namespaces (own mounts with private propagation, a tmpfs on /run, own PIDs, own network): what a killed
-engine leaves behind is empty control groups, and `cgroups.sweep` removes them.
+Runs in the engine's namespaces (own mounts with private propagation, a tmpfs on /run, own PIDs, own network): what a
+killed engine leaves behind is empty control groups, and `cgroups.sweep` removes them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import secrets
 import shutil
-import subprocess  # noqa: S404 - argv lists only, no shell
+import subprocess
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,8 +36,8 @@ _POLL_S = 0.02
 class Fleet:
     """All hosts of one rehearsal.
 
-    run_dir: a directory of this rehearsal (the hosts' files live on a bounded tmpfs below it); cidr, gateway_ip: the network
-    of the hosts and the engine's address in it; tools_dir: what rehearsal/standins/setup.sh made.
+    run_dir: a directory of this rehearsal (the hosts' files live on a bounded tmpfs below it); cidr, gateway_ip: the
+    network of the hosts and the engine's address in it; tools_dir: what rehearsal/standins/setup.sh made.
     """
 
     def __init__(
@@ -63,6 +63,11 @@ class Fleet:
         self._started = False
         self._machines: dict[str, subprocess.Popen[bytes]] = {}
         self.hosts: dict[str, Host] = {}
+
+    @property
+    def group(self) -> str:
+        """The name of this fleet's control groups."""
+        return self._groups.name
 
     @property
     def head(self) -> Host:
@@ -178,7 +183,9 @@ class Fleet:
         known = [*(host.spec for host in self.hosts.values()), *specs]
         heads = [spec for spec in known if spec.role == "head"]
         if len(heads) != 1:
-            raise HostsError(f"{len(heads)} head nodes among {', '.join(spec.name for spec in known)}: exactly one is needed")
+            raise HostsError(
+                f"{len(heads)} head nodes among {', '.join(spec.name for spec in known)}: exactly one is needed"
+            )
         for key in ("name", "ip"):
             values = [getattr(spec, key) for spec in known]
             twice = sorted({value for value in values if values.count(value) > 1})
@@ -229,14 +236,15 @@ class Fleet:
     def _spawn(self, spec: HostSpec) -> subprocess.Popen[bytes]:
         root = self._dir / "roots" / spec.name
         argv = [
-            "systemd-nspawn", "--quiet", f"--directory={root / 'merged'}", f"--machine={spec.name}", f"--hostname={spec.name}",
+            "systemd-nspawn", "--quiet", f"--directory={root / 'merged'}",
+            f"--machine={spec.name}", f"--hostname={spec.name}",
             "--register=no", "--keep-unit", "--settings=no", "--console=pipe", "--link-journal=no", "--timezone=off",
             "--resolv-conf=off", f"--network-namespace-path=/run/netns/{spec.name}", *self._binds(spec, root),
             "--boot", "--", f"--unit={image.TARGET}", "--log-target=console", "--show-status=no",
         ]  # fmt: skip
         self._console(spec.name).parent.mkdir(exist_ok=True)
         with self._console(spec.name).open("wb") as console:
-            return subprocess.Popen(  # noqa: S603 - argv list, no shell
+            return subprocess.Popen(
                 entering(self._groups.make(spec.name), argv),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
@@ -259,7 +267,9 @@ class Fleet:
         machine = self._machines[spec.name]
         while True:
             if machine.poll() is not None:
-                raise BootFailed(spec.name, f"systemd-nspawn ended with {machine.returncode}", self.console_tail(spec.name))
+                raise BootFailed(
+                    spec.name, f"systemd-nspawn ended with {machine.returncode}", self.console_tail(spec.name)
+                )
             for child in _children(machine.pid):
                 if Path(f"/proc/{child}/root", image.READY_MARK).exists():
                     return child
@@ -269,11 +279,13 @@ class Fleet:
 
     def _why_not_idle(self, missing: list[str], timeout_s: float) -> str:
         reasons = self.head.exec(["sinfo", "-N", "-h", "-o", "%N is %T: %E"], timeout_s=20)
-        lines = [line for line in (reasons.stdout or reasons.stderr).splitlines() if not line.split()[1:2] == ["idle"]]
+        lines = [line for line in (reasons.stdout or reasons.stderr).splitlines() if line.split()[2:3] != ["idle:"]]
         log = self.hosts[missing[0]].exec(["tail", "-n", "8", "/var/log/slurmd.log"], timeout_s=20).stdout
         detail = "\n".join(lines)
-        return (f"after {timeout_s:.0f} s not idle in Slurm: {', '.join(missing)}\n{detail}\n"
-                f"Last lines of slurmd on {missing[0]}:\n{log.rstrip()}")
+        return (
+            f"after {timeout_s:.0f} s not idle in Slurm: {', '.join(missing)}\n{detail}\n"
+            f"Last lines of slurmd on {missing[0]}:\n{log.rstrip()}"
+        )
 
 
 def check_machine(tools_dir: Path) -> None:
@@ -287,8 +299,10 @@ def check_machine(tools_dir: Path) -> None:
     separate = [place for place in ("/usr", "/etc", "/var", "/lib") if os.path.ismount(place)]
     lacks += [f"{place} on the same file system as / (it is the lower layer of the hosts' roots)" for place in separate]
     if lacks:
-        raise MachineUnfit(f"this machine lacks: {'; '.join(lacks)}. Hint: `make setup` as root installs the packages and "
-                           "makes the tools; without root use --cloud-only")
+        raise MachineUnfit(
+            f"this machine lacks: {'; '.join(lacks)}. Hint: `make setup` as root installs the packages and "
+            "makes the tools; without root use --cloud-only"
+        )
 
 
 def _start_service(host: Host, service: str, timeout_s: float) -> None:

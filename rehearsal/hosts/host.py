@@ -16,7 +16,9 @@ from rehearsal.hosts.spec import Completed, HostSpec
 
 _BASE_ENV = {"PATH": PROFILE_PATH, "HOME": "/root", "LANG": "C.UTF-8", "USER": "root", "LOGNAME": "root"}
 # Put the shell itself into the control groups named first, then become the command.
-ENTER_GROUPS = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 >"$1/cgroup.procs" || exit 96; shift; n=$((n-1)); done; exec "$@"'
+ENTER_GROUPS = (
+    'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 >"$1/cgroup.procs" || exit 96; shift; n=$((n-1)); done; exec "$@"'
+)
 _PUT = 'umask 077; mkdir -p "$(dirname "$1")" && cat >"$1.part" && chmod "$2" "$1.part" && mv -f "$1.part" "$1"'
 
 
@@ -96,14 +98,14 @@ class Host:
                 timeout_s=timeout_s,
                 stdin=stdin,
                 on_line=on_line,
-                on_timeout=lambda: self._end(group),
+                on_timeout=lambda nsenter: _end(group, nsenter),
             )
         finally:
             cgroups.remove_tree(group)  # stays while a daemon of the command lives; the fleet's end removes it
 
-    def _end(self, group: Path) -> None:
-        """End all that a command started, also what left its session."""
-        deadline = time.monotonic() + 5
-        while not cgroups.remove_tree(group) and time.monotonic() < deadline:
-            cgroups.kill(group)
-            time.sleep(0.02)
+
+def _end(group: Path, nsenter: int) -> None:
+    """End all that a command started, also what left its session; nsenter stays to collect its child."""
+    deadline = time.monotonic() + 5
+    while cgroups.kill(group, spare=nsenter) and time.monotonic() < deadline:
+        time.sleep(0.02)

@@ -1,7 +1,7 @@
 """A host's root: this machine's `/` as the lower layer, and above it what ParallelCluster would have left on a node.
 
-Everything of the user is hidden by opaque directories: homes, keys, own software, enabled services, logs. What is seen of
-this machine is its packages (/usr, /lib, /etc).
+Everything of the user is hidden by opaque directories: homes, keys, own software, enabled services, logs. What is seen
+of this machine is its packages (/usr, /lib, /etc).
 """
 
 from __future__ import annotations
@@ -25,16 +25,34 @@ NCCL_TESTS_DIR = "/opt/nccl-tests/build"
 
 # Directories of the user's machine that a host must not see: path -> mode.
 HIDDEN = {
-    "root": 0o700, "home": 0o755, "tmp": 0o1777, "var/tmp": 0o1777, "srv": 0o755, "mnt": 0o755, "media": 0o755, "opt": 0o755,
-    "usr/local": 0o755, "var/log": 0o755, "var/spool": 0o755, "var/mail": 0o755, "var/lib/prometheus": 0o755,
-    "etc/systemd/system": 0o755, "etc/ssh": 0o755, "etc/munge": 0o700, "var/lib/munge": 0o711, "etc/prometheus": 0o755,
+    "root": 0o700,
+    "home": 0o755,
+    "tmp": 0o1777,
+    "var/tmp": 0o1777,
+    "srv": 0o755,
+    "mnt": 0o755,
+    "media": 0o755,
+    "opt": 0o755,
+    "usr/local": 0o755,
+    "var/log": 0o755,
+    "var/spool": 0o755,
+    "var/mail": 0o755,
+    "var/lib/prometheus": 0o755,
+    "etc/systemd/system": 0o755,
+    "etc/ssh": 0o755,
+    "etc/munge": 0o700,
+    "var/lib/munge": 0o711,
+    "etc/prometheus": 0o755,
 }
 _EMPTY_FILES = ("etc/fstab", "etc/crypttab", "etc/resolv.conf")
 # Debian's own Prometheus is only where the software mirror is made from: a node of ParallelCluster has none.
 _DROPPED_USERS = frozenset({"prometheus"})
 _ABSENT_FILES = (
-    "usr/lib/systemd/system/prometheus.service", "usr/lib/systemd/system/prometheus-node-exporter.service",
-    "usr/bin/prometheus", "usr/bin/promtool", "usr/bin/prometheus-node-exporter",
+    "usr/lib/systemd/system/prometheus.service",
+    "usr/lib/systemd/system/prometheus-node-exporter.service",
+    "usr/bin/prometheus",
+    "usr/bin/promtool",
+    "usr/bin/prometheus-node-exporter",
 )
 _MPI_PARAMETERS = """\
 # Of the rehearsal's hosts: many ranks share few CPUs, and only eth0 leads to the other hosts.
@@ -52,7 +70,7 @@ mtl = ^ofi
 osc = ^ucx,pt2pt
 """
 _UNITS = {
-    TARGET: f"""\
+    TARGET: """\
 [Unit]
 Description=A local host of the rehearsal
 Requires=basic.target
@@ -91,8 +109,6 @@ Requires=munge.service
 ConditionPathExists=/opt/slurm/etc/slurm.conf
 [Service]
 Type=simple
-# With PMIx's shared-memory store (Debian's 4.2.2) about every second job of 32 ranks ends with a segmentation fault.
-Environment=PMIX_MCA_gds=hash
 ExecStart=/opt/slurm/sbin/slurmd -D
 ExecReload=/bin/kill -HUP $MAINPID
 KillMode=process
@@ -186,7 +202,7 @@ def _depth(path: Path) -> int:
 
 
 def _accounts(upper: Path) -> None:
-    """System accounts of this machine without passwords, and the cluster's user; the people of this machine are not there."""
+    """System accounts of this machine without passwords, and the cluster's user; no people of this machine."""
     users = [line for line in _lines("/etc/passwd") if _system(line) and line.split(":")[0] not in _DROPPED_USERS]
     groups = [_without_members(line) for line in _lines("/etc/group") if _system(line)]
     names = [line.split(":")[0] for line in users]
@@ -234,7 +250,10 @@ def _slurm_places(upper: Path, facts: ClusterFacts) -> None:
     munge, slurm = pwd.getpwnam("munge"), pwd.getpwnam("slurm")
     write(upper / "etc/munge/munge.key", facts.munge_key, 0o400)
     owned = {
-        "etc/munge": munge, "etc/munge/munge.key": munge, "var/lib/munge": munge, "var/log/munge": munge,
+        "etc/munge": munge,
+        "etc/munge/munge.key": munge,
+        "var/lib/munge": munge,
+        "var/log/munge": munge,
         "var/spool/slurm.state": slurm,
     }
     for name, user in owned.items():
@@ -258,6 +277,9 @@ def _tools(upper: Path, spec: HostSpec, facts: ClusterFacts, standins: Path) -> 
     keys = b"[default]\naws_access_key_id = rehearsal\naws_secret_access_key = rehearsal\n"
     write(upper / "root/.aws/credentials", keys, 0o600)
     (upper / "root/.aws").chmod(0o700)
+    # What a service gets from the instance's role on EC2.
+    keys_for_services = b"[Manager]\nDefaultEnvironment=AWS_ACCESS_KEY_ID=rehearsal AWS_SECRET_ACCESS_KEY=rehearsal\n"
+    write(upper / "etc/systemd/system.conf.d/rehearsal.conf", keys_for_services)
     write(upper / "usr/local/bin/enroot", (standins / "enroot").read_bytes(), 0o755)
     if spec.gpus:
         write(upper / "usr/local/bin/dcgm-exporter", (standins / "dcgm-exporter").read_bytes(), 0o755)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 from rehearsal.hosts.commands import run
+from rehearsal.hosts.errors import HostsError
 
 BRIDGE = "br-hosts"
 NAMESPACES = Path("/run/netns")
@@ -27,12 +29,14 @@ class Network:
     def start(self) -> None:
         """Make the bridge and give the engine its address on it."""
         NAMESPACES.mkdir(parents=True, exist_ok=True)
-        _batch([
-            "link set lo up",
-            f"link add {BRIDGE} type bridge",
-            f"addr add {self.gateway_ip}/{self._net.prefixlen} dev {BRIDGE}",
-            f"link set {BRIDGE} up",
-        ])
+        _batch(
+            [
+                "link set lo up",
+                f"link add {BRIDGE} type bridge",
+                f"addr add {self.gateway_ip}/{self._net.prefixlen} dev {BRIDGE}",
+                f"link set {BRIDGE} up",
+            ]
+        )
 
     def plug(self, name: str, ip: str) -> None:
         """Make the host's network namespace and its cable; a host has no default route."""
@@ -40,11 +44,13 @@ class Network:
             raise ValueError(f"{name}: address {ip} is not in the network {self._net}")
         port = f"port{len(self._ports)}"
         self._ports[name] = port
-        _batch([
-            f"netns add {name}",
-            f"link add {port} type veth peer name eth0 netns {name}",
-            f"link set {port} master {BRIDGE} up",
-        ])
+        _batch(
+            [
+                f"netns add {name}",
+                f"link add {port} type veth peer name eth0 netns {name}",
+                f"link set {port} master {BRIDGE} up",
+            ]
+        )
         _batch(
             [
                 "link set lo up",
@@ -64,18 +70,12 @@ class Network:
             bucket = ["rate", rate, "burst", str(_BURST_BYTES), "latency", f"{_QUEUE_MS}ms"]
             run(["tc", *where, "qdisc", "replace", "dev", device, "root", "tbf", *bucket])
 
-    def unplug_all(self) -> None:
-        """Remove the cables and the namespaces (their hosts must have ended)."""
-        names = list(self._ports)
-        self._ports.clear()
-        for name in names:
-            run(["ip", "netns", "del", name])
-
     def stop(self) -> None:
-        """Remove all, the bridge too."""
-        self.unplug_all()
-        if Path("/sys/class/net", BRIDGE).exists() or BRIDGE in run(["ip", "-o", "link"]):
-            run(["ip", "link", "del", BRIDGE])
+        """Remove cables, namespaces and the bridge; the hosts must have ended. What is not there is no fault."""
+        lines = [line for name, port in self._ports.items() for line in (f"link del {port}", f"netns del {name}")]
+        self._ports.clear()
+        with contextlib.suppress(HostsError):
+            run(["ip", "-force", "-batch", "-"], stdin="\n".join([*lines, f"link del {BRIDGE}"]) + "\n")
 
 
 def _batch(lines: list[str], namespace: str | None = None) -> None:

@@ -60,7 +60,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class FleetFacts:
-    """What the hosts took: seconds to boot, peak memory in bytes (None where this machine does not count it), tmpfs use in bytes."""
+    """What the hosts took: seconds to boot, peak bytes of memory (None: not counted here), bytes used on the tmpfs."""
 
     boot_s: dict[str, float]
     memory_peak_bytes: dict[str, int | None]

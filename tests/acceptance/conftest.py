@@ -210,8 +210,9 @@ class Finished:
 def accept(slurm: LoopbackSlurm, tmp_path: Path) -> Callable[..., Finished]:
     """Run `acceptance run` on a scenario against the loopback Slurm."""
 
-    def run(scenario: dict[str, Any], *options: str, env: dict[str, str] | None = None) -> Finished:
-        slurm.wait_idle()
+    def run(scenario: dict[str, Any], *options: str, env: dict[str, str] | None = None, wait: bool = True) -> Finished:
+        if wait:
+            slurm.wait_idle()
         path = tmp_path / "scenario.json"
         path.write_text(json.dumps(scenario))
         argv = [sys.executable, "-m", "acceptance", "run", "--scenario", str(path), "--output", str(tmp_path / "runs")]

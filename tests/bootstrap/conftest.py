@@ -15,7 +15,7 @@ import jinja2
 import markupsafe
 import pytest
 
-from tests.bootstrap import host as machine
+from . import host as machine
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE_ENV = {

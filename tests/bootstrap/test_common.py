@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bootstrap.conftest import ROOT, bash
+from .conftest import ROOT, bash
 
 NASTY = [
     "plain",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bootstrap.conftest import ROOT, pack
-from tests.bootstrap.host import Host
+from .conftest import ROOT, pack
+from .host import Host
 
 pytestmark = pytest.mark.hosts
 GOOD = "a" * 64

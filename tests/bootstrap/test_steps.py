@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from tests.bootstrap.host import Host
+from .conftest import ROOT
+from .host import Host
 
 pytestmark = pytest.mark.hosts
 FETCH = "/srv/fetch-bundle.sh {kind} s3://assets/bundle.gz $(cat /srv/sha256) RESULTS_BUCKET=results-1"
@@ -23,21 +24,14 @@ printf 'train-st-gpu-1|10.0.0.11|train|idle|gpu:8\\ntrain-st-gpu-2|10.0.0.12|tra
 def head(node: Host) -> Host:
     """The machine after the head node's setup."""
     node.put("/usr/local/bin/sinfo", SINFO, 0o755)
-    # Several steps in one second would exceed systemd's own limit only if they restarted units needlessly.
     node.run(HEAD)
     return node
 
 
 def test_every_step_reports_its_time(head: Host) -> None:
     log = head.run("cat /var/log/slipway/setup.log").stdout
-    steps = [step.stem for step in sorted(_steps("headnode"))]
+    steps = [step.stem for step in sorted((ROOT / "headnode/steps").glob("*.sh"))]
     assert re.findall(r"step headnode/(\S+) ok \d+\.\d s", log) == steps
-
-
-def _steps(kind: str) -> list:  # type: ignore[type-arg]
-    from tests.bootstrap.conftest import ROOT
-
-    return list((ROOT / kind / "steps").glob("*.sh"))
 
 
 def test_prometheus_answers_on_loopback_with_the_retention_asked_for(head: Host) -> None:
@@ -225,6 +219,25 @@ def test_mirror_file_with_another_checksum_is_refused(node: Host) -> None:
     assert done.returncode == 1
     assert "step=compute/15-node-exporter exit=1" in done.stdout
     assert "do not use it" in done.stdout
+
+
+def test_read_only_place_stops_the_setup_with_a_hint(node: Host) -> None:
+    node.run("rm -rf /var/cache/slipway; mkdir /var/cache/slipway; mount -t tmpfs -o ro none /var/cache/slipway")
+    done = node.run(COMPUTE, check=False)
+    node.run("umount /var/cache/slipway")
+    assert done.returncode == 1
+    assert (
+        "step=compute/15-node-exporter exit=1 log=/var/log/slipway/15-node-exporter.log hint=is it read-only"
+        in done.stdout
+    )
+
+
+def test_pipe_without_a_writer_ends_in_bounded_time_on_a_compute_node(node: Host) -> None:
+    node.run("mkfifo /etc/slipway/software.tsv; echo STEP_TIMEOUT_S=2 >/etc/slipway/site.env")
+    done = node.run(COMPUTE, check=False, timeout=30)
+    node.run("rm /etc/slipway/software.tsv /etc/slipway/site.env")
+    assert done.returncode == 1
+    assert "step=compute/15-node-exporter exit=124 exceeded 2 s log=" in done.stdout
 
 
 def test_cloudwatch_agent_is_told_once_with_append(node: Host) -> None:

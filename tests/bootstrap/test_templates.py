@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bootstrap.conftest import NODE_ENV, ROOT
+from .conftest import NODE_ENV, ROOT
 
 # What the CloudWatch agent collects: its schema accepts any name, so the names themselves are held against this list
 # (from the agent's documented metrics).

@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from tests.bootstrap.conftest import pack
-from tests.bootstrap.host import Host
+from .conftest import pack
+from .host import Host
 
 pytestmark = pytest.mark.hosts
 HEAD = "/srv/fetch-bundle.sh head s3://assets/bundle.gz $(cat /srv/sha256)"
@@ -39,13 +39,17 @@ def head(node: Host) -> Host:
 
 @pytest.fixture(autouse=True)
 def _clean(head: Host) -> None:
-    head.run("rm -rf /fsx/containers/*.sqsh /fsx/containers/.*.partial.* /fsx/logs/container-downloads/* /srv/enroot.* /etc/slipway/site.env")
+    head.run(
+        "rm -rf /fsx/containers/*.sqsh /fsx/containers/.*.partial.* /fsx/logs/container-downloads/* /srv/enroot.* /etc/slipway/site.env"
+    )
     head.run("cp /opt/slipway/current/containers.txt /fsx/config/containers.txt")
 
 
 def test_image_is_imported_once_under_the_name_of_the_guide(head: Host) -> None:
     head.run(f"{DOWNLOAD} /fsx/config/containers.txt; {DOWNLOAD}")
-    assert head.run(f"cat /fsx/containers/{IMAGE}").stdout.startswith("half and the rest of docker://nvcr.io#nvidia/pytorch")
+    assert head.run(f"cat /fsx/containers/{IMAGE}").stdout.startswith(
+        "half and the rest of docker://nvcr.io#nvidia/pytorch"
+    )
     assert len(head.run("cat /srv/enroot.calls").stdout.splitlines()) == 1
     listing = head.run("/fsx/containers/list-containers.sh").stdout
     assert f"/fsx/containers/{IMAGE}" in listing
@@ -76,11 +80,15 @@ def test_refused_key_is_said_and_the_other_images_come_all_the_same(head: Host) 
 def test_key_comes_from_the_secret_and_stays_out_of_files_and_arguments(head: Host) -> None:
     head.put("/srv/secret", b"key-1\n")
     head.put("/srv/list", b"docker://nvcr.io#nvidia/private:1\n")
-    head.run(f"echo NGC_SECRET_ARN=arn:aws:secretsmanager:x >/etc/slipway/site.env; {HEAD}; systemctl disable --now slipway-containers")
+    head.run(
+        f"echo NGC_SECRET_ARN=arn:aws:secretsmanager:x >/etc/slipway/site.env; {HEAD}; systemctl disable --now slipway-containers"
+    )
     head.run(f"{DOWNLOAD} /srv/list")
     assert head.run("test -s /fsx/containers/nvcr.io_nvidia_private-1.sqsh").returncode == 0
     assert "key-1" not in head.run("cat /srv/enroot.calls; cat /fsx/logs/*.log /fsx/logs/container-downloads/*").stdout
-    head.run(f"rm /etc/slipway/site.env; {HEAD}; systemctl disable --now slipway-containers slipway-slurm-targets.timer")
+    head.run(
+        f"rm /etc/slipway/site.env; {HEAD}; systemctl disable --now slipway-containers slipway-slurm-targets.timer"
+    )
 
 
 def test_killed_import_leaves_no_image_and_the_next_run_makes_it(head: Host) -> None:
@@ -126,7 +134,9 @@ def sources(head: Host) -> None:
         sums += f"{hashlib.sha256(content).hexdigest()}  {name}\n"
     head.put("/srv/s3/mirror/SHA256SUMS", sums.encode())
     head.put("/usr/local/cuda/bin/nvcc", b"#!/bin/bash\necho sm_90\n", 0o755)
-    head.run("mkdir -p /opt/amazon/efa; for t in autoreconf libtoolize; do command -v $t || ln -sf /bin/true /usr/local/bin/$t; done")
+    head.run(
+        "mkdir -p /opt/amazon/efa; for t in autoreconf libtoolize; do command -v $t || ln -sf /bin/true /usr/local/bin/$t; done"
+    )
 
 
 def test_shared_nccl_is_built_checked_and_found_by_a_node(head: Host) -> None:
@@ -138,7 +148,10 @@ def test_shared_nccl_is_built_checked_and_found_by_a_node(head: Host) -> None:
     assert head.run("readlink /fsx/nccl/current").stdout == "versions/2.28.7-1_1.17.2\n"
     head.run("/opt/slipway/current/compute/steps/30-nccl.sh")
     paths = head.run("source /etc/profile.d/nccl-shared.sh; echo $NCCL_VERSION $LD_LIBRARY_PATH").stdout
-    assert paths == "v2.28.7-1 /fsx/nccl/current/plugin/lib/x86_64-linux-gnu:/fsx/nccl/current/plugin/lib:/fsx/nccl/current/lib\n"
+    assert (
+        paths
+        == "v2.28.7-1 /fsx/nccl/current/plugin/lib/x86_64-linux-gnu:/fsx/nccl/current/plugin/lib:/fsx/nccl/current/lib\n"
+    )
     # Again: only checked, not built.
     assert "building" not in head.run(install).stdout
 
@@ -146,8 +159,13 @@ def test_shared_nccl_is_built_checked_and_found_by_a_node(head: Host) -> None:
 def test_unpinned_version_is_not_built(head: Host) -> None:
     sources(head)
     head.run(f"echo SOFTWARE_MIRROR= >/etc/slipway/site.env; {HEAD} || true")
-    done = head.run("sed -i '/^SOFTWARE_MIRROR=/d' /etc/slipway/node.env; bash /fsx/nccl/install-nccl-shared.sh v9.9.9-1", check=False)
-    head.run(f"rm /etc/slipway/site.env; {HEAD}; systemctl disable --now slipway-containers slipway-slurm-targets.timer")
+    done = head.run(
+        "sed -i '/^SOFTWARE_MIRROR=/d' /etc/slipway/node.env; bash /fsx/nccl/install-nccl-shared.sh v9.9.9-1",
+        check=False,
+    )
+    head.run(
+        f"rm /etc/slipway/site.env; {HEAD}; systemctl disable --now slipway-containers slipway-slurm-targets.timer"
+    )
     assert done.returncode == 1
     assert "software.tsv does not know nccl 9.9.9-1" in done.stdout
     assert "--pin" in done.stdout
@@ -163,8 +181,10 @@ def test_bad_version_is_refused(head: Host, version: str) -> None:
 def test_running_nodes_are_told_and_the_one_that_fails_is_named(head: Host) -> None:
     head.run("touch /fsx/nccl/setup-nccl-env.sh")
     head.put("/usr/local/bin/sinfo", b"#!/bin/bash\nprintf 'n-1 idle\\nn-2 mixed\\nn-3 idle~\\nn-4 down*\\n'\n", 0o755)
-    head.put("/usr/local/bin/ssh", b"#!/bin/bash\n[[ $* == *n-1* ]] || exit 255\necho \"$*\" >>/srv/ssh.calls\n", 0o755)
-    head.put("/usr/local/bin/srun", b"#!/bin/bash\necho 'srun: error: Unable to allocate resources' >&2; exit 1\n", 0o755)
+    head.put("/usr/local/bin/ssh", b'#!/bin/bash\n[[ $* == *n-1* ]] || exit 255\necho "$*" >>/srv/ssh.calls\n', 0o755)
+    head.put(
+        "/usr/local/bin/srun", b"#!/bin/bash\necho 'srun: error: Unable to allocate resources' >&2; exit 1\n", 0o755
+    )
     done = head.run("bash /fsx/nccl/apply-nccl-to-running-nodes.sh", check=False)
     assert done.returncode == 1
     assert "ok      n-1" in done.stdout

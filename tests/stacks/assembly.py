@@ -53,11 +53,19 @@ class Assembly:
                     yield f"{stack}/{logical_id}", statement
 
     def readable(self, stack: str) -> str:
-        """The template as YAML, with the hashes of assets taken out: they change with every byte of a script."""
+        """The template as YAML, with the hashes of assets taken out: they change with every byte of a script.
+
+        CDK sorts the resources of a statement by their text, hashes included: they are sorted again without.
+        """
         yaml = YAML()
         yaml.width = 120
         text = io.StringIO()
-        yaml.dump(json.loads(HASH.sub("HASH", json.dumps(self.templates[stack]))), text)
+        template = json.loads(HASH.sub("HASH", json.dumps(self.templates[stack])))
+        for resource in template["Resources"].values():
+            for statement in resource["Properties"].get("PolicyDocument", {}).get("Statement", []):
+                if isinstance(statement["Resource"], list):
+                    statement["Resource"].sort(key=json.dumps)
+        yaml.dump(template, text)
         return text.getvalue()
 
 

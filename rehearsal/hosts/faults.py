@@ -1,0 +1,94 @@
+"""Faults on purpose (`slipway rehearse FILE --break KIND`): each makes a real part misbehave, none changes a verdict.
+
+slow-node=NAME          that host's link carries SLOW_RATE_MBIT only
+bootstrap=head|compute  a step of the node's setup cannot write its file: the place is a read-only mount
+hang                    a step of one compute host never returns: a file it reads is a pipe without a writer
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from rehearsal.hosts.errors import FaultSpecError, HostsError
+from rehearsal.hosts.fleet import Fleet
+from rehearsal.hosts.host import Host
+
+SLOW_RATE_MBIT = 60.0
+KINDS = ("slow-node", "bootstrap", "hang")
+_ROLES = ("head", "compute")
+# Where the steps of both node kinds unpack pinned software (15-node-exporter first).
+_READ_ONLY_PLACE = "/opt/slipway/software"
+_LOCK_SCRIPT = 'mkdir -p "$1" && mount -t tmpfs -o ro,size=4k rehearsal-fault "$1"'
+# The site's own list of software, which the same step reads: a pipe that nobody writes to never ends.
+_PIPE_PLACE = "/etc/slipway/software.tsv"
+_PIPE_SCRIPT = 'mkdir -p "$(dirname "$1")" && rm -f "$1" && mkfifo -m 0644 "$1"'
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One parsed `--break`: its kind and, where it has one, its target (a node's name or its end, or a role)."""
+
+    kind: str
+    target: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}={self.target}" if self.target else self.kind
+
+    def inject(self, fleet: Fleet) -> list[str]:
+        """Break it on the booted hosts, before their setup runs; returns the names of the hosts it was done to."""
+        if self.kind == "slow-node":
+            host = find_host(fleet.computes, self.target)
+            fleet.throttle(host, SLOW_RATE_MBIT)
+        elif self.kind == "bootstrap":
+            host = fleet.head if self.target == "head" else _last_compute(fleet)
+            _must(host, ["/bin/sh", "-c", _LOCK_SCRIPT, "sh", _READ_ONLY_PLACE])
+        else:
+            host = _last_compute(fleet)
+            _must(host, ["/bin/sh", "-c", _PIPE_SCRIPT, "sh", _PIPE_PLACE])
+        return [host.name]
+
+
+def parse_fault(text: str) -> Fault:
+    """`slow-node=gpu-3` -> Fault. FaultSpecError: no such kind, or a target that is missing, unknown or not wanted."""
+    kind, equals, target = text.partition("=")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise FaultSpecError(
+            f"--break {text}: no such fault.{hint} Known: slow-node=NAME, bootstrap=head|compute, hang"
+        )
+    if kind == "hang" and equals:
+        raise FaultSpecError(f"--break {text}: hang takes no value")
+    if kind == "slow-node" and not target:
+        raise FaultSpecError(f"--break {text}: which node? For example --break slow-node=gpu-3")
+    if kind == "bootstrap" and target not in _ROLES:
+        raise FaultSpecError(f"--break {text}: bootstrap takes head or compute, not {target or 'nothing'}")
+    return Fault(kind, target)
+
+
+def find_host(hosts: list[Host], wanted: str) -> Host:
+    """The host of this name, or the only one whose name ends in it after a hyphen. FaultSpecError: none or several."""
+    name = match_name([host.name for host in hosts], wanted)
+    return next(host for host in hosts if host.name == name)
+
+
+def match_name(names: list[str], wanted: str) -> str:
+    """As find_host, on names."""
+    found = [name for name in names if name == wanted] or [name for name in names if name.endswith(f"-{wanted}")]
+    if len(found) == 1:
+        return found[0]
+    reason = "several nodes are meant" if found else "no such node"
+    raise FaultSpecError(f"--break slow-node={wanted}: {reason}. Nodes: {', '.join(found or names)}")
+
+
+def _last_compute(fleet: Fleet) -> Host:
+    if not fleet.computes:
+        raise HostsError("the fault is for a compute host, and there is none")
+    return fleet.computes[-1]
+
+
+def _must(host: Host, argv: list[str]) -> None:
+    done = host.exec(argv, timeout_s=20)
+    if not done.ok:
+        raise HostsError(f"{host.name}: cannot make the fault: {done.stderr.strip()}")
