@@ -18,10 +18,11 @@ from acceptance.report import table, write_report
 from acceptance.runner.campaign import Campaign, make_run_directory
 from acceptance.runner.record import write_whole
 from acceptance.runner.stop import Stop
-from acceptance.scenario import COLLECTIVES, load_scenario
+from acceptance.scenario import COLLECTIVES, load_scenario, read_values
 from acceptance.units import gb_text, plural, size_text
 from acceptance.upload import upload, url_fault
 
+SITE_FILE = Path("/etc/slipway/acceptance-site.json")
 EXIT_CODES = {"accepted": 0, "not accepted": 1, "error": 3}
 
 
@@ -57,6 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure what a scenario asks for, judge it, write the report")
     run.add_argument("--scenario", type=Path, required=True, metavar="FILE", help="scenario file (JSON, schema 1)")
+    site = f"values of this site that take the place of the scenario's (default: {SITE_FILE}, where it is there)"
+    run.add_argument("--site", type=Path, metavar="FILE", help=site)
     run.add_argument("--output", type=Path, required=True, metavar="DIR", help="a directory for each run is made here")
     run.add_argument("--upload", metavar="S3URL", help="copy the run directory below s3://BUCKET/PREFIX/")
     run.add_argument("--json", action="store_true", help="print report.json instead of the tables")
@@ -79,10 +82,11 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     stream = sys.stderr if arguments.json else sys.stdout
     fault = url_fault(arguments.upload) if arguments.upload else None
+    site = arguments.site or (SITE_FILE if SITE_FILE.exists() else None)
     scenario = None
     faults = [fault] if fault else []
     try:
-        scenario = load_scenario(arguments.scenario)
+        scenario = load_scenario(arguments.scenario, site)
     except InputError as error:
         faults = error.faults + faults
     if faults or scenario is None:
@@ -94,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     try:
         directory = make_run_directory(arguments.output, scenario.partition)
-        write_whole(directory / "scenario.json", arguments.scenario.read_text("utf-8"))
+        write_whole(directory / "scenario.json", json.dumps(read_values(arguments.scenario, site), indent=1) + "\n")
         say(f"run directory {directory}")
         trouble = None
         with Stop() as stop:

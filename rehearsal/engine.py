@@ -168,7 +168,11 @@ class Engine:
 
     def _verify(self, cdk_out: Path) -> list[str]:
         """What the embedded AWS lacks of the templates of the stacks that were to be deployed."""
-        left_out = {f"stack {self.settings.name}-{part}: never deployed" for part in ALL_STACKS} if self.spec.cloud_only else set()
+        left_out = (
+            {f"stack {self.settings.name}-{part}: never deployed" for part in ALL_STACKS}
+            if self.spec.cloud_only
+            else set()
+        )
         return [problem for problem in self.aws.verify(cdk_out) if problem not in left_out]
 
     def _prepare_machine(self) -> None:

@@ -26,6 +26,7 @@ from rehearsal.hosts import Fleet, Host, HostsError, HostSpec, NodeFailed
 from rehearsal.hosts.actions import run_custom_actions
 from rehearsal.hosts.faults import Fault
 from rehearsal.progress import Progress
+from rehearsal.scale import SITE_FILE, site_file
 from rehearsal.specification import REPOSITORY, TOOLS
 from slipway.instances import INSTANCE_TYPES
 
@@ -238,6 +239,7 @@ class ClusterProvider:
         for host in fleet.boot(*(_host_spec(node, addresses[node.name]) for node in nodes)):
             host.put("/etc/slipway/site.env", SITE_ENV.encode())
             self._progress.update("host", host.name, "running", f"up in {host.boot_s:.1f} s, Slurm starts")
+        fleet.head.put(SITE_FILE, site_file(judged_nodes(nodes)))
         fleet.write_slurm()
         fleet.start_slurm()
 
@@ -323,6 +325,12 @@ def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node
                     )
                 )
     return nodes
+
+
+def judged_nodes(nodes: list[Node]) -> int:
+    """How many hosts acceptance measures: those of the first queue with GPUs, as in the settings' scenario."""
+    queues = [node.queue for node in nodes if node.role == "compute" and INSTANCE_TYPES[node.instance_type].gpus]
+    return max(1, queues.count(queues[0])) if queues else 1
 
 
 def _host_spec(node: Node, address: str) -> HostSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acceptance.scenario.load import load_scenario, read_scenario
+from acceptance.scenario.load import load_scenario, read_scenario, read_values
 from acceptance.scenario.model import COLLECTIVES, Limit, LocateSettings, NetworkWanted, Scenario, Test
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "Test",
     "load_scenario",
     "read_scenario",
+    "read_values",
 ]

@@ -114,8 +114,37 @@ def _did_you_mean(near: list[str]) -> str:
     return f"did you mean {near[0]}?" if near else "remove it"
 
 
-def load_scenario(path: Path) -> Scenario:
-    """Read and check a scenario file. Raises InputError with every fault of it."""
+def load_scenario(path: Path, site: Path | None = None) -> Scenario:
+    """Read and check a scenario file, as the site file changes it. Raises InputError with every fault of either."""
+    value = read_values(path, site)
+    where = f"{path} with {site}" if site else str(path)
+    faults: list[str] = []
+    scenario = read_scenario(value, faults)
+    if faults:
+        raise InputError([f"{where}: {fault}" for fault in faults])
+    return scenario
+
+
+def read_values(path: Path, site: Path | None = None) -> Any:
+    """The scenario's JSON, decoded, with the site's values in the place of its own.
+
+    A site file is an object: `each_test` changes values of every test, every other key takes the place of the
+    scenario's. It is for what differs from the hardware that the scenario was written for.
+    """
+    value = _decode(path)
+    if site is None:
+        return value
+    changes = _decode(site)
+    if not isinstance(changes, dict) or not isinstance(changes.get("each_test", {}), dict):
+        raise InputError([f"{site}: must be an object, its each_test too. Hint: write {{...}}"])
+    if not isinstance(value, dict):
+        return value
+    each_test = changes.pop("each_test", {})
+    tests = [{**test, **each_test} if isinstance(test, dict) else test for test in value.get("tests") or []]
+    return {**value, "tests": tests, **changes}
+
+
+def _decode(path: Path) -> Any:
     try:
         data = path.read_bytes()[: _LARGEST_FILE + 1]
     except OSError as error:
@@ -123,14 +152,9 @@ def load_scenario(path: Path) -> Scenario:
     if len(data) > _LARGEST_FILE:
         raise InputError([f"{path}: is larger than {_LARGEST_FILE} bytes. Hint: is it a scenario file?"])
     try:
-        value = json.loads(data.decode("utf-8"))
+        return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError([f"{path}: is not JSON: {error}. Hint: check it with `python3 -m json.tool {path}`"]) from None
-    faults: list[str] = []
-    scenario = read_scenario(value, faults)
-    if faults:
-        raise InputError([f"{path}: {fault}" for fault in faults])
-    return scenario
 
 
 def read_scenario(value: Any, faults: list[str]) -> Scenario:

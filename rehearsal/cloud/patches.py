@@ -8,6 +8,7 @@ calls.
 | EC2 capacity reservations, placement groups (capacity.py) | missing |
 | Systems Manager commands (ssm.py) | moto runs nothing |
 | Lambda invocation (functions.py) | moto needs Docker |
+| CloudTrail's LookupEvents answers that there are none | the CDK CLI asks when a resource failed; moto raises |
 | AMP workspace address | moto's names a host that is not there |
 | bucket policies are stored, not evaluated | moto ignores conditions: "deny unless TLS" would deny everything |
 | block devices without Ebs are skipped in RunInstances | pcluster sends a type's NVMe disks; moto raises |
@@ -16,10 +17,12 @@ calls.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from moto.amp.models import Workspace
+from moto.cloudtrail.responses import CloudTrailResponse
 from moto.ec2.responses.instances import InstanceResponse
 from moto.iam.access_control import PermissionResult
 from moto.s3.models import FakeBucket
@@ -68,6 +71,7 @@ def install(metrics_address: Callable[[], str]) -> None:
         return {**_to_dict(self), "prometheusEndpoint": address}
 
     Workspace.to_dict = workspace_shape
+    CloudTrailResponse.lookup_events = lambda _: json.dumps({"Events": []})
     FakeBucket.get_permission = _neutral
     InstanceResponse._parse_block_device_mapping = _devices_with_ebs
     install_fsx()

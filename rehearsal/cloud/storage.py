@@ -33,6 +33,7 @@ _MOUNT_NAME = "fsxmnt01"
 
 _original_init = FileSystem.__init__
 _original_to_dict = FileSystem.to_dict
+_original_delete = FSxBackend.delete_file_system
 
 
 def _bad_request(message: str) -> Exception:
@@ -79,7 +80,7 @@ def _init(self: FileSystem, *arguments: Any, **keywords: Any) -> None:
 
 
 def _network_interfaces(system: FileSystem) -> list[str]:
-    """A real interface in each subnet with the file system's groups: ParallelCluster's validators look at their rules."""
+    """An interface in each subnet with the file system's groups: ParallelCluster's validators look at their rules."""
     from moto.ec2.models import ec2_backends
 
     ec2 = ec2_backends[ACCOUNT][system.backend.region_name]
@@ -108,6 +109,17 @@ def _to_dict(self: FileSystem) -> dict[str, Any]:
         mount = "fsx" if lustre.get("DeploymentType", "SCRATCH_1") == "SCRATCH_1" else _MOUNT_NAME
         shape["LustreConfiguration"] = {"DeploymentType": "SCRATCH_1", "MountName": mount, **lustre}
     return shape
+
+
+def _delete(self: FSxBackend, file_system_id: str, *arguments: Any, **keywords: Any) -> Any:
+    system = self.file_systems.get(file_system_id)
+    answer = _original_delete(self, file_system_id, *arguments, **keywords)
+    if system is not None:
+        from moto.ec2.models import ec2_backends
+
+        for interface_id in system.network_interface_ids:
+            ec2_backends[ACCOUNT][self.region_name].delete_network_interface(interface_id)
+    return answer
 
 
 def _describe(self: FSxResponse) -> str:
@@ -203,6 +215,7 @@ def install_fsx() -> None:
     """Put the rules, ids, life cycle and associations into moto's FSx."""
     FileSystem.__init__ = _init
     FileSystem.to_dict = _to_dict
+    FSxBackend.delete_file_system = _delete
     FSxResponse.describe_file_systems = _describe
     FSxResponse.create_data_repository_association = _create_association
     FSxResponse.describe_data_repository_associations = _describe_associations

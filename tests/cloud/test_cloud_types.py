@@ -98,7 +98,14 @@ def test_a_file_system_with_associations(aws: EmbeddedAws, deployer: Deployer, s
     assert (len(made["Id"]), described["Lifecycle"]) == (len("fs-") + 17, "AVAILABLE")
     assert described["LustreConfiguration"]["MountName"] == made["Mount"]
     assert described["DNSName"] == f"{made['Id']}.fsx.us-east-1.amazonaws.com"
+    interface = described["NetworkInterfaceIds"][0]
+    ec2 = aws.clients("ec2")
+    assert (
+        ec2.describe_network_interfaces(NetworkInterfaceIds=[interface])["NetworkInterfaces"][0]["SubnetId"] == subnet
+    )
     assert deployer.delete(stack["StackName"])["StackStatus"] == "DELETE_COMPLETE"
+    with pytest.raises(ClientError, match="InvalidNetworkInterfaceID"):
+        ec2.describe_network_interfaces(NetworkInterfaceIds=[interface])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""The scale of a rehearsal: what the local hosts' acceptance measures instead of what EFA and GPUs would.
+
+The head node gets these values as `/etc/slipway/acceptance-site.json`; everything else of the scenario stays as the settings
+made it. So every settings file can be rehearsed, and says on AWS what it says there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rehearsal.hosts.fleet import LINK_RATE_MBIT
+
+SITE_FILE = "/etc/slipway/acceptance-site.json"
+MIN_BYTES = 1 << 20
+MAX_BYTES = 16 << 20  # a link of 0.05 GB/s carries this in about half a second
+LINK_GB_PER_S = LINK_RATE_MBIT / 8 / 1000
+FAIL_SHARE = 0.40
+"""Of the link's rate. A healthy ring on this hardware reaches 70 to 90 %, one throttled host brings it to 15 %."""
+WARN_SHARE = 0.50
+TEST_TIMEOUT_S = 90
+PAIR_TIMEOUT_S = 30
+SOURCE = f"rehearsal: the local hosts' links are shaped to {LINK_RATE_MBIT / 1000:g} Gbit/s = {LINK_GB_PER_S:.3f} GB/s"
+DATE = "2026-11-27"
+
+
+def site_values(nodes: int) -> dict[str, Any]:
+    """The site file's content for a scenario on ``nodes`` local hosts. Bandwidths in GB/s, sizes in bytes."""
+    fail_below, warn_below = round(LINK_GB_PER_S * FAIL_SHARE, 4), round(LINK_GB_PER_S * WARN_SHARE, 4)
+    return {
+        "nodes": nodes,
+        "network": None,  # there is no EFA whose provider or number of NICs could be looked at
+        "each_test": {
+            "min_bytes": MIN_BYTES,
+            "max_bytes": MAX_BYTES,
+            "iterations": 2,
+            "warmup_iterations": 1,
+            "timeout_s": TEST_TIMEOUT_S,
+        },
+        "limits": [
+            {
+                "collective": "all_reduce",
+                "nodes": nodes,
+                "size_bytes": MAX_BYTES,
+                "fail_below_gb_per_s": fail_below,
+                "warn_below_gb_per_s": warn_below,
+                "source": f"{SOURCE}, {FAIL_SHARE:.0%} of it",
+                "date": DATE,
+            }
+        ],
+        "locate": {
+            "size_bytes": MAX_BYTES // 4,
+            "iterations": 2,
+            "pair_timeout_s": PAIR_TIMEOUT_S,
+            "pair_limit_gb_per_s": fail_below,
+        },
+        "queue_timeout_s": 60,
+    }
+
+
+def site_file(nodes: int) -> bytes:
+    """The site file as it is put on the head node."""
+    return (json.dumps(site_values(nodes), indent=1) + "\n").encode()
