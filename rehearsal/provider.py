@@ -40,8 +40,8 @@ PARALLEL_ACTIONS = 4
 LOGS_TIMEOUT_S = 20
 AWS_PORT = 5000
 
-# ParallelCluster's provider (cloudformation/custom_resource/cluster.yaml in its repository): the properties it takes for
-# itself or hands to create_cluster; the tag it adds; how many characters of the messages it answers.
+# ParallelCluster's provider (its repository: cloudformation/custom_resource/cluster.yaml): the properties that it takes
+# or hands to create_cluster; the tag it adds; how many characters of the messages it answers.
 PROPERTIES = {
     "ServiceToken",
     "DeletionPolicy",

@@ -1,7 +1,7 @@
 """The scale of a rehearsal: what the local hosts' acceptance measures instead of what EFA and GPUs would.
 
-The head node gets these values as `/etc/slipway/acceptance-site.json`; everything else of the scenario stays as the settings
-made it. So every settings file can be rehearsed, and says on AWS what it says there.
+The head node gets these values as `/etc/slipway/acceptance-site.json`; everything else of the scenario stays as the
+settings made it. So every settings file can be rehearsed, and says on AWS what it says there.
 """
 
 from __future__ import annotations

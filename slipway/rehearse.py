@@ -148,8 +148,10 @@ def _command(options: Rehearsal, work: Path) -> list[str]:
         **dataclasses.asdict(options),
         "settings": str(options.settings),
         "output": str(options.output.absolute()),
+        "work": str(work),
+        "began": time.monotonic(),
     }
-    engine = [str(ENGINE_PYTHON), "-m", "rehearsal", json.dumps({**specification, "work": str(work), "began": time.monotonic()})]
+    engine = [str(ENGINE_PYTHON), "-m", "rehearsal", json.dumps(specification)]
     if options.cloud_only:
         return engine
     return [

@@ -70,7 +70,7 @@ include slurm_parallelcluster.conf
 """
 _MPI = """\
 # With the tree (also part of the default, mixed) Slurm 22.05 lets ranks leave MPI_Init that write to ranks still in it:
-# of 24 jobs of 32 ranks 15 ended with a segmentation fault; with the ring none of 44 did.
+# 10 of 16 jobs of 32 ranks ended with a segmentation fault; with the ring none of 44 did.
 PMIxCollFence=ring
 """
 
