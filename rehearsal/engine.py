@@ -109,7 +109,7 @@ class Engine:
         self.settings = settings
         self.console = console
         self.progress = Progress(console, spec.began)
-        self.memory = MemoryWatch()
+        self.memory = MemoryWatch(spec.work / "hosts")
         stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
         folder = spec.output / f"{settings.name}-{stamp}"
         folder.mkdir(parents=True)

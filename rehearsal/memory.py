@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 from pathlib import Path
 
@@ -11,13 +12,15 @@ PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
 
 
 class MemoryWatch:
-    """Samples the proportional set size of every process that /proc shows, until ``stop``.
+    """Samples the proportional set size of every process that /proc shows, and what lies in ``files``, until ``stop``.
 
-    Meant for a pid namespace of its own, where /proc shows the rehearsal's processes and no others.
+    Meant for a pid namespace of its own, where /proc shows the rehearsal's processes and no others. ``files`` is where a
+    memory file system is mounted during the rehearsal.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, files: Path) -> None:
         self.peak_mb = 0
+        self._files = files
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="memory")
 
@@ -31,11 +34,14 @@ class MemoryWatch:
 
     def _watch(self) -> None:
         while not self._stop.wait(INTERVAL_S):
-            self.peak_mb = max(self.peak_mb, total_pss_mb())
+            self.peak_mb = max(self.peak_mb, total_pss_mb() + self._files_mb())
+
+    def _files_mb(self) -> int:
+        return shutil.disk_usage(self._files).used // 1_000_000 if self._files.is_mount() else 0
 
 
 def total_pss_mb() -> int:
-    """Proportional set size of all processes in MB; memory files (tmpfs) that no process maps are not in it."""
+    """Proportional set size of all processes in MB."""
     total_kib = 0
     for rollup in Path("/proc").glob("[0-9]*/smaps_rollup"):
         try:

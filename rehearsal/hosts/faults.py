@@ -14,7 +14,7 @@ from rehearsal.hosts.errors import FaultSpecError, HostsError
 from rehearsal.hosts.fleet import Fleet
 from rehearsal.hosts.host import Host
 
-SLOW_RATE_MBIT = 60.0
+SLOW_RATE_MBIT = 40.0
 KINDS = ("slow-node", "bootstrap", "hang")
 _ROLES = ("head", "compute")
 # Where the steps of both node kinds unpack pinned software (15-node-exporter first).

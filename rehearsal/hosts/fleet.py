@@ -24,7 +24,7 @@ from rehearsal.hosts.network import Network
 from rehearsal.hosts.spec import FleetFacts, HostSpec
 
 BOOT_TIMEOUT_S = 60.0
-LINK_RATE_MBIT = 400.0
+LINK_RATE_MBIT = 200.0
 DISK_MIB = 2048
 AWS_PORT = 5000
 _STANDINS = Path(__file__).resolve().parent.parent / "standins"
