@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 SETTINGS ?= clusters/rehearsal.yaml
-SCRIPTS := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
+SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance rehearsal/standins/enroot 2>/dev/null)
 
 .PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check clean
 

@@ -31,16 +31,14 @@ setup::python() {
   return 1
 }
 
-# setup::stamp_is FOLDER FILE...: whether FOLDER was made from exactly these files, by this Python, at this place.
+# setup::stamp_of FILE...: names what a folder is made from: these files, at this place.
 setup::stamp_of() {
-  local folder=$1
-  shift
   { printf '%s\n' "$ROOT" && cat "$@"; } | sha256sum | cut -d' ' -f1
 }
 
 setup::venv() {
   local folder=$1 requirements=$2 stamp python
-  stamp=$(setup::stamp_of "$folder" "$requirements" pyproject.toml)
+  stamp=$(setup::stamp_of "$requirements")
   if [[ -f $folder/.stamp && $(<"$folder/.stamp") == "$stamp" && -x $folder/bin/python ]]; then
     setup::say "$folder is up to date"
     return
@@ -70,7 +68,7 @@ setup::own() {
 
 setup::npm() {
   local stamp
-  stamp=$(setup::stamp_of node_modules package-lock.json)
+  stamp=$(setup::stamp_of package-lock.json)
   if [[ -f node_modules/.stamp && $(<node_modules/.stamp) == "$stamp" ]]; then
     setup::say "node_modules is up to date"
     return

@@ -253,18 +253,30 @@ def _summary(report: dict[str, Any]) -> str:
     if report["verdict"] == "accepted":
         figures = [_figure(test) for test in report["tests"]]
         return ", ".join(figure for figure in figures if figure)
-    first = report["failures"][0]["what"] if report["failures"] else "the run has no result"
+    first = _first_failure(report)
     blamed = [n for n in report["nodes"] if n["verdict"] in BAD_VERDICTS and n["name"] not in first]
     if blamed:
         names = ", ".join(f"{node['name']} ({node['verdict']})" for node in blamed[:8])
         more = f" and {plural(len(blamed) - 8, 'more node')}" if len(blamed) > 8 else ""
-        return f"{first}; to blame: {names}{more}"
+        return f"{names}{more}: {first}"
     suspects = [n["name"] for n in report["nodes"] if n["verdict"] == "suspect"]
     if report["locate"] and suspects:
         return f"{first}; suspect: {', '.join(suspects[:8])}"
     if report["locate"]:
         return f"{first}; no single node is to blame: every node is good in pairs"
     return str(first)
+
+
+def _first_failure(report: dict[str, Any]) -> str:
+    """The first thing that is wrong in few words: measured and limit where there is a figure, else as it was told."""
+    for test in report["tests"]:
+        for check in test["checks"]:
+            if check["outcome"] == "fail" and check["limit"]:
+                measured, limit = gb_text(check["measured_gb_per_s"]), gb_text(check["limit"]["fail_below_gb_per_s"])
+                return f"{test['name']}: {check['name']} is {measured} GB/s, fail below {limit}"
+            if check["outcome"] == "fail":
+                break
+    return str(report["failures"][0]["what"]) if report["failures"] else "the run has no result"
 
 
 def _figure(test: dict[str, Any]) -> str:
