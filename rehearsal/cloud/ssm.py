@@ -219,7 +219,7 @@ def _command(made: list[Invocation]) -> dict[str, Any]:
         "Comment": made[0].comment,
         "RequestedDateTime": made[0].requested,
         "InstanceIds": [invocation.instance_id for invocation in made],
-        "Parameters": {"commands": made[0].commands},
+        "Parameters": {"commands": made[0].commands, "executionTimeout": [str(int(made[0].timeout_s))]},
         "Status": status,
         "StatusDetails": status,
         "TargetCount": len(made),

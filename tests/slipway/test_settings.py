@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slipway.errors import SettingsError
+from slipway.faults import _model_in
 from slipway.settings import Settings, load_settings
 
 CLUSTERS = Path(__file__).resolve().parents[2] / "clusters"
@@ -178,3 +181,19 @@ def test_a_yaml_tag_constructs_nothing(tmp_path: Path) -> None:
     told = faults(tmp_path, f"{GOOD}budget: !!python/object/apply:os.mkdir ['{marker}']\n")
     assert told
     assert not marker.exists()
+
+
+def _keys(model: type[Any]) -> set[str]:
+    """Every key of a model and of the models inside it."""
+    found: set[str] = set()
+    for name, field in model.model_fields.items():
+        found.add(name)
+        inner = _model_in(field.annotation)
+        if inner is not None:
+            found |= _keys(inner)
+    return found
+
+
+def test_every_key_is_documented() -> None:
+    text = (CLUSTERS.parent / "docs/settings.md").read_text(encoding="utf-8")
+    assert [key for key in sorted(_keys(Settings)) if not re.search(rf"[`.]{key}\b", text)] == []

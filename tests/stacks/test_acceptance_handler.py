@@ -1,14 +1,16 @@
-"""The function that starts acceptance and watches it, against moto's Systems Manager and recorded answers."""
+"""The function that starts acceptance and watches it, against the embedded AWS and recorded answers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from botocore.stub import Stubber
-from moto import mock_aws
 
+from rehearsal.cloud.server import EmbeddedAws
 from stacks.acceptance_handler import index
 
 INSTANCE = "i-0123456789abcdef0"
@@ -22,11 +24,13 @@ PROPERTIES = {
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
-    with mock_aws():
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    with EmbeddedAws("us-east-1", tmp_path / "aws") as cloud:
+        cloud.register_instance(INSTANCE, "head", "10.0.0.4")
+        cloud.set_ssm_runner(lambda *_: (0, "", ""))
+        for name, value in cloud.env().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.address_endpoint)
         yield boto3.client("ssm")
 
 
