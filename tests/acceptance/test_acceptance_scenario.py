@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +141,14 @@ def test_script_quotes_values_and_asks_for_gpus(tmp_path: Path) -> None:
     assert shown.stdout == "Ring; $(touch /tmp/x) 'y'"
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck")
 def test_script_passes_shellcheck(tmp_path: Path) -> None:
     path = tmp_path / "x.sbatch"
     path.write_text(sweep_script())
-    subprocess.run(["shellcheck", "--exclude=SC1091", str(path)], check=True, timeout=30)
+    subprocess.run([str(SHELLCHECK), "--exclude=SC1091", str(path)], check=True, timeout=30)
 
 
 def test_slurm_limit_comes_after_the_scripts_own() -> None:
