@@ -427,6 +427,8 @@ steps::run_one() { # KIND STEP_FILE
   fi
   steps::record "$1" "$name" failed "$status" "$seconds" "$log" "$hint"
   steps::say "slipway: FAULT host=$(uname -n) step=$1/$name $what log=$log hint=$hint"
+  # ParallelCluster keeps a failed custom action's standard error for its own log of the cluster's events.
+  printf 'slipway: step %s/%s on %s failed: %s\n' "$1" "$name" "$(uname -n)" "$hint" >&2
   steps::tail "$log"
   return 1
 }

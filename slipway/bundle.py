@@ -34,7 +34,10 @@ PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
 PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"
 FSX_MOUNT = "/fsx"
 STEP_TIMEOUT_S = 300  # bound of one bootstrap step; ParallelCluster gives a node 2100 s for everything
-TEST_TIMEOUT_SHARE = 0.8  # of the whole acceptance: what is left is for queueing, parsing and the report
+# Shares of acceptance.timeout_minutes: a run that hangs can still name its node before it is ended from outside.
+QUEUE_SHARE, SWEEP_SHARE, LOCATE_SHARE = 0.15, 0.35, 0.40
+LOCATE_ROUNDS = 6  # at most, for any number of nodes (acceptance/locate)
+ROUND_OVERHEAD_S = 20  # submitting, starting and ending one round
 MAIN = b"import sys\n\nfrom acceptance.cli import main\n\nsys.exit(main())\n"
 SHEBANG = b"#!/usr/bin/env python3\n"
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -113,6 +116,12 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
         "gpus_per_node": queue.instance.gpus if queue else 0,
         "network": {"provider": "efa", "nics": queue.instance.efa_interfaces} if queue and queue.efa else None,
         "tests": tests,
+        "queue_timeout_s": int(settings.acceptance.timeout_minutes * 60 * QUEUE_SHARE),
+        "locate": {
+            "max_rounds": LOCATE_ROUNDS,
+            "pair_timeout_s": int(settings.acceptance.timeout_minutes * 60 * LOCATE_SHARE / LOCATE_ROUNDS)
+            - ROUND_OVERHEAD_S,
+        },
         "limits": [
             {
                 "collective": limit.collective,
@@ -139,7 +148,7 @@ def _all_reduce(settings: Settings) -> list[dict[str, Any]]:
             "step_factor": 2,
             "iterations": acceptance.iterations,
             "warmup_iterations": max(1, acceptance.iterations // 4),
-            "timeout_s": int(acceptance.timeout_minutes * 60 * TEST_TIMEOUT_SHARE),
+            "timeout_s": int(acceptance.timeout_minutes * 60 * SWEEP_SHARE),
         }
     ]
 

@@ -6,8 +6,10 @@ Rules without a source are Slipway's own; the others name where the limit comes 
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from slipway.errors import Fault
 from slipway.instances import INSTANCE_TYPES
@@ -27,6 +29,7 @@ THROUGHPUT_MB_S_PER_TIB = {
 }  # ParallelCluster 3.16 constants
 CAPACITY_STEP_GIB = 2400  # FSx for Lustre: 1200 or a multiple of 2400 GiB
 AWS_RESERVED_ADDRESSES = 5  # per subnet, VPC user guide
+LIMITS_FILE = Path(__file__).resolve().parent.parent / "acceptance/limits/limits.json"
 HEAD_NODE_MIN_MEMORY_GIB = 8  # Slurm's controller, Prometheus and the NCCL build beside each other
 
 
@@ -302,6 +305,44 @@ def _acceptance(s: Settings) -> Iterator[Finding]:
             )
 
 
+def _limits_are_known(s: Settings) -> Iterator[Finding]:
+    """A measurement that nothing is held against is not accepted, and that would be found out at the very end."""
+    queue = s.gpu_queue
+    if s.acceptance.scenario == "none" or queue is None or queue.min_count < 1:
+        return
+    own = any(limit.nodes == queue.min_count and _swept(s, limit.size) for limit in s.acceptance.limits)
+    known = [
+        row
+        for row in known_limits()
+        if row["instance_type"] == queue.instance_type and row["collective"] == "all_reduce"
+    ]
+    if own or any(
+        row["nodes"][0] <= queue.min_count <= row["nodes"][1] and _swept(s, row["size_bytes"]) for row in known
+    ):
+        return
+    counts = ", ".join(
+        f"{row['nodes'][0]}" if row["nodes"][0] == row["nodes"][1] else f"{row['nodes'][0]}-{row['nodes'][1]}"
+        for row in known
+    )
+    yield (
+        ("acceptance", "limits") if s.acceptance.limits else ("acceptance",),
+        f"no limit is known for an all_reduce on {queue.min_count} x {queue.instance_type} at a size of this sweep",
+        f"give acceptance.limits one for {queue.min_count} nodes, or set scenario: none"
+        + (f" (known are {counts} nodes of this type)" if known else ""),
+    )
+
+
+def _swept(s: Settings, size: int) -> bool:
+    return s.acceptance.min_bytes <= size <= s.acceptance.max_bytes
+
+
+def known_limits() -> list[dict[str, Any]]:
+    """The limits that acceptance brings along, read as data: ``acceptance`` itself is the head node's program."""
+    text = LIMITS_FILE.read_text(encoding="utf-8")
+    rows: list[dict[str, Any]] = json.loads(text)["limits"]
+    return rows
+
+
 def _budget(s: Settings) -> Iterator[Finding]:
     if s.budget and not s.observability.alert_email:
         yield ("budget",), "needs somebody to tell", "set observability.alert_email"
@@ -323,5 +364,6 @@ RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _home,
     _secrets,
     _acceptance,
+    _limits_are_known,
     _budget,
 )

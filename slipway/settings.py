@@ -123,7 +123,7 @@ FsxPath = Annotated[
 Prefix = Annotated[str, _matches(r"([A-Za-z0-9!_.*'()-]+/)*", "must be an S3 prefix ending in /, such as datasets/")]
 NcclTag = Annotated[str, _matches(r"v\d+\.\d+\.\d+-\d+", "must be an NCCL release tag such as v2.28.7-1")]
 OfiTag = Annotated[str, _matches(r"v\d+\.\d+\.\d+(-aws)?", "must be an aws-ofi-nccl release tag such as v1.17.2-aws")]
-Mirror = Annotated[str, _matches(r"(s3|https?)://[A-Za-z0-9./_:-]+", "must be an s3://, http:// or https:// prefix")]
+Mirror = Annotated[str, _matches(r"(s3|https)://[A-Za-z0-9./_:-]+", "must be an s3:// or https:// prefix")]
 
 
 class Part(BaseModel):
@@ -237,7 +237,7 @@ class Observability(Part):
     """Amazon Managed Prometheus and Grafana, log retention in days, and where alerts go."""
 
     prometheus: bool = True
-    grafana: bool = True
+    grafana: bool = False  # it needs IAM Identity Center in the account
     retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653] = 30
     alert_email: Email | None = None
 
@@ -270,7 +270,7 @@ class Acceptance(Part):
     min_bytes: Size = 1 << 20
     max_bytes: Size = 16 << 30
     iterations: int = Field(20, ge=1, le=1000)
-    timeout_minutes: int = Field(30, ge=1, le=55)  # CloudFormation gives a custom resource one hour
+    timeout_minutes: int = Field(30, ge=10, le=50)  # CloudFormation gives a custom resource one hour
     limits: Annotated[tuple[Limit, ...], LIST] = ()
 
 

@@ -51,6 +51,7 @@ class ClusterStack(Stack):
         self._head_node_policy = self._node_policy("HeadNodePolicy", "What the head node may do")
         storage.grant_write_results(self._head_node_policy)
         observability.grant_remote_write(self._head_node_policy)
+        self._grant_read_secret(self._head_node_policy)
         self.cluster = self._cluster(self._provider())
         self.head_node_id = self.cluster.get_att_string("headNode.instanceId")
         self._head_node_alarm()
@@ -66,15 +67,15 @@ class ClusterStack(Stack):
             return assets.Asset(self, "Bundle", path=str(bundle.path))
 
     def _node_policy(self, id: str, description: str) -> iam.ManagedPolicy:
-        """What both kinds of node need: their scripts, the log group, the registry's secret, the software mirror."""
+        """What both kinds of node need: their scripts, the log group, the software mirror.
+
+        ParallelCluster's own role may attach policies of this path to the nodes' roles, and no others.
+        """
         policy = iam.ManagedPolicy(
             self, id, description=description, path=f"{PARALLELCLUSTER_PATH}{self._settings.name}/"
         )
         self._grant_read_scripts(policy)
         self._observability.grant_write_logs(policy)
-        if self._settings.ngc_secret_arn:
-            arns = [self._settings.ngc_secret_arn]
-            iam.Grant.add_to_principal(grantee=policy, actions=["secretsmanager:GetSecretValue"], resource_arns=arns)
         mirror = self._settings.software_mirror or ""
         if mirror.startswith("s3://"):
             objects = f"s3:::{mirror.removeprefix('s3://').rstrip('/')}/*"
@@ -82,6 +83,12 @@ class ClusterStack(Stack):
             iam.Grant.add_to_principal(grantee=policy, actions=["s3:GetObject"], resource_arns=arns)
             accept(policy, f"IAM5[Resource::arn:<AWS::Partition>:{objects}]", "a mirror is a prefix with many files")
         return policy
+
+    def _grant_read_secret(self, grantee: iam.IGrantable) -> None:
+        """The key of the image registry, for the head node alone: it imports the images, and it shields its role."""
+        if self._settings.ngc_secret_arn:
+            arns = [self._settings.ngc_secret_arn]
+            iam.Grant.add_to_principal(grantee=grantee, actions=["secretsmanager:GetSecretValue"], resource_arns=arns)
 
     def _grant_read_scripts(self, grantee: iam.IGrantable) -> None:
         """Exactly these two objects; Asset.grant_read would open the whole bucket of all deployments of the account."""
@@ -104,16 +111,6 @@ class ClusterStack(Stack):
             self, "ProviderPolicy", description="What ParallelCluster needs beside its own policies"
         )
         self._grant_read_scripts(policy)  # its validators look whether the scripts are there
-        arns = [self._head_node_policy.managed_policy_arn, self._compute_policy.managed_policy_arn]
-        policy.add_statements(
-            iam.PolicyStatement(
-                actions=["iam:AttachRolePolicy", "iam:DetachRolePolicy"],
-                resources=[f"arn:{Aws.PARTITION}:iam::{Aws.ACCOUNT_ID}:role{PARALLELCLUSTER_PATH}*"],
-                conditions={"ArnEquals": {"iam:PolicyARN": arns}},
-            )
-        )
-        roles = f"arn:<AWS::Partition>:iam::<AWS::AccountId>:role{PARALLELCLUSTER_PATH}*"
-        accept(policy, f"IAM5[Resource::{roles}]", "ParallelCluster names its roles; the condition names the policies")
         return policy
 
     def _cluster(self, provider: CfnStack) -> CustomResource:

@@ -56,7 +56,7 @@ class ObservabilityStack(Stack):
     def _log_group(self, retention_days: int) -> logs.CfnLogGroup:
         """Without a name of its own: it is retained, and a second deployment would find the name taken."""
         group = logs.CfnLogGroup(self, "LogGroup", retention_in_days=retention_days)
-        group.apply_removal_policy(RemovalPolicy.RETAIN)
+        group.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
         return group
 
     def _grafana(self, name: str) -> grafana.CfnWorkspace:

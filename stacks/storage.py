@@ -1,11 +1,15 @@
-"""Storage: the bucket, FSx for Lustre before it, and the associations between them. All of it outlives the stacks."""
+"""Storage: the bucket, FSx for Lustre before it, and the associations between them.
+
+All of it outlives the stack, the file system's security group too. Only a creation that fails takes it away again: a
+file system that nobody could use would be paid for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack, Token
+from aws_cdk import CfnOutput, CfnResource, Duration, RemovalPolicy, Stack, Token
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
@@ -18,6 +22,7 @@ from stacks.network import NetworkStack, close_egress
 
 LUSTRE_VERSION = "2.15"
 LUSTRE_PORTS = (ec2.Port.tcp(988), ec2.Port.tcp_range(1018, 1023))  # FSx for Lustre user guide, access control
+KEPT = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 RESULTS_PREFIX = "acceptance/"
 CHANGES = ["NEW", "CHANGED", "DELETED"]
 OLD_VERSIONS_KEPT = Duration.days(90)
@@ -74,7 +79,7 @@ class StorageStack(Stack):
                     abort_incomplete_multipart_upload_after=BROKEN_UPLOADS_KEPT,
                 )
             ],
-            removal_policy=RemovalPolicy.RETAIN,
+            removal_policy=KEPT,
         )
         accept(bucket, "S1", "access logs need a second bucket and its retention; CloudTrail data events tell the same")
         return bucket
@@ -96,6 +101,10 @@ class StorageStack(Stack):
             for peer in (group, nodes):
                 group.add_ingress_rule(peer, port, "Lustre")
                 group.add_egress_rule(peer, port, "Lustre")
+            nodes.add_ingress_rule(group, port, "Lustre servers", remote_rule=True)  # remote: the rule is this stack's
+        for part in group.node.find_all():
+            if isinstance(part, CfnResource):
+                part.apply_removal_policy(KEPT)
         return group
 
     def _file_system(self, settings: Fsx, *, subnet_id: str, security_group: ec2.ISecurityGroup) -> fsx.CfnFileSystem:
@@ -114,7 +123,7 @@ class StorageStack(Stack):
                 data_compression_type=settings.compression.upper(),
             ),
         )
-        file_system.apply_removal_policy(RemovalPolicy.RETAIN)
+        file_system.apply_removal_policy(KEPT)
         return file_system
 
     def _associations(self, associations: Sequence[Association]) -> None:
@@ -139,5 +148,5 @@ class StorageStack(Stack):
             batch_import_meta_data_on_create=True,
             s3=kind.S3Property(auto_import_policy=imports, auto_export_policy=exports),
         )
-        this.apply_removal_policy(RemovalPolicy.RETAIN)
+        this.apply_removal_policy(KEPT)
         return this

@@ -121,13 +121,22 @@ class Follower:
         return JobOutcome(job_id, state, code, nodes, round(seconds, 1), kind, message)
 
 
+# Exit codes of the job script (head.sbatch.j2) that say: nothing was measured, so nothing can be judged.
+_NOTHING_RAN = {
+    127: "nccl-tests were not found on the compute nodes (the log lists where). Hint: build them, for example with "
+    "/fsx/nccl/install-nccl-shared.sh, or name their directory in the scenario's nccl_tests_paths",
+    126: "nccl-tests lack libraries on the compute nodes (the log names them). Hint: rebuild them, or set "
+    "LD_LIBRARY_PATH in the scenario's environment",
+}
+
+
 def _meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
     if state == "COMPLETED":
         return "done", "the job ended well"
     if state == "FAILED" and code in (124, 137):
         return "hang", "the measurement did not end in its time: it hangs"
-    if state == "FAILED" and code == 127:
-        return "failed", "the program was not found on the compute nodes"
+    if state == "FAILED" and code in _NOTHING_RAN:
+        return "lost", _NOTHING_RAN[code]
     if state == "FAILED":
         return "failed", f"the job failed with exit code {code}" + (f", signal {signal}" if signal else "")
     if state == "TIMEOUT":

@@ -18,8 +18,8 @@ BUILD_DIRECTORIES = (
     "/opt/amazon/nccl-tests/build",
     "/opt/nccl-tests",
     "/usr/local/nccl-tests/build",
-    "/usr/local/cuda/efa/test-cuda/bin",
-    "/fsx/nccl-tests/build",
+    "/fsx/nccl/current/nccl-tests",
+    "/fsx/nccl/current/nccl-tests/build",
 )
 _ENVIRONMENT = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "^docker,lo,veth"}
 KILL_AFTER_S = 10  # seconds between asking a hung measurement to end and killing it

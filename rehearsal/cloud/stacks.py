@@ -34,7 +34,7 @@ from rehearsal.cloud.model import (
 
 log = logging.getLogger("rehearsal.cloud")
 
-_KEEP = ("Retain",)
+_KEEP = ("Retain", "RetainExceptOnCreate")
 _LOCKED_SUFFIX = "_IN_PROGRESS"
 
 

@@ -1,8 +1,9 @@
 """Faults on purpose (`slipway rehearse FILE --break KIND`): each makes a real part misbehave, none changes a verdict.
 
 slow-node=NAME          that host's link carries SLOW_RATE_MBIT only
-bootstrap=head|compute  a step of the node's setup cannot write its file: the place is a read-only mount
-hang                    a step of one compute host never returns: a file it reads is a pipe without a writer
+bootstrap=head          a step of the head node cannot write: the place is a read-only mount
+bootstrap=compute       a step of one compute host refuses a value of the site
+hang                    a step of one compute host waits for a shared file system that is not mounted
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from rehearsal.hosts.host import Host
 SLOW_RATE_MBIT = 40.0
 KINDS = ("slow-node", "bootstrap", "hang")
 _ROLES = ("head", "compute")
-# Where the steps of both node kinds unpack pinned software (15-node-exporter first).
+# Where the head node's steps unpack pinned software (15-node-exporter first).
 _READ_ONLY_PLACE = "/opt/slipway/software"
 _LOCK_SCRIPT = 'mkdir -p "$1" && mount -t tmpfs -o ro,size=4k rehearsal-fault "$1"'
-# The site's own list of software, which the same step reads: a pipe that nobody writes to never ends.
-_PIPE_PLACE = "/etc/slipway/software.tsv"
-_PIPE_SCRIPT = 'mkdir -p "$(dirname "$1")" && rm -f "$1" && mkfifo -m 0644 "$1"'
+# A value that the compute nodes' step 30-nccl refuses.
+_BAD_VALUE_SCRIPT = 'mkdir -p "${1%/*}" && printf "NCCL_ENVIRONMENT=broken\\n" >>"$1"'
+_SITE_ENV = "/etc/slipway/site.env"
+# The compute nodes' first step waits for the shared file system.
+_SHARED_FILES = "/fsx"
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,15 @@ class Fault:
         if self.kind == "slow-node":
             host = find_host(fleet.computes, self.target)
             fleet.throttle(host, SLOW_RATE_MBIT)
-        elif self.kind == "bootstrap":
-            host = fleet.head if self.target == "head" else _last_compute(fleet)
+        elif self.kind == "bootstrap" and self.target == "head":
+            host = fleet.head
             _must(host, ["/bin/sh", "-c", _LOCK_SCRIPT, "sh", _READ_ONLY_PLACE])
+        elif self.kind == "bootstrap":
+            host = _last_compute(fleet)
+            _must(host, ["/bin/sh", "-c", _BAD_VALUE_SCRIPT, "sh", _SITE_ENV])
         else:
             host = _last_compute(fleet)
-            _must(host, ["/bin/sh", "-c", _PIPE_SCRIPT, "sh", _PIPE_PLACE])
+            _must(host, ["umount", "--lazy", _SHARED_FILES])
         return [host.name]
 
 

@@ -142,11 +142,23 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
                 "step_factor": 2,
                 "iterations": 20,
                 "warmup_iterations": 5,
-                "timeout_s": 960,
+                "timeout_s": 420,
             }
         ],
+        "queue_timeout_s": 180,
+        "locate": {"max_rounds": 6, "pair_timeout_s": 60},
         "limits": [],
     }
+
+
+@pytest.mark.parametrize("file", sorted((bundle.REPOSITORY / "clusters").glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_hang_is_located_before_the_time_is_over(file: Path) -> None:
+    settings = load_settings(file)
+    found = bundle.acceptance_scenario(settings)
+    locate = found["locate"]["max_rounds"] * (found["locate"]["pair_timeout_s"] + bundle.ROUND_OVERHEAD_S)
+    needed_s = found["queue_timeout_s"] + found["tests"][0]["timeout_s"] + locate
+    assert needed_s < settings.acceptance.timeout_minutes * 60
+    assert found["locate"]["pair_timeout_s"] >= 20
 
 
 def test_limits_of_the_settings_are_in_the_scenario() -> None:

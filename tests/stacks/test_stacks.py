@@ -21,6 +21,9 @@ def assembly(request: pytest.FixtureRequest, assemblies: dict[str, Assembly]) ->
     return assemblies[request.param]
 
 
+KEPT = ("RetainExceptOnCreate", "Retain")  # on deletion of the stack, on replacement
+
+
 def test_app_stays_a_composition_root() -> None:
     assert len((ROOT / "app.py").read_text(encoding="utf-8").splitlines()) <= APP_LINES_LIMIT
 
@@ -61,7 +64,7 @@ def test_compute_nodes_only_read_their_scripts_and_write_their_logs(rehearsal: A
 
 def test_bucket_is_private_encrypted_versioned_tls_only_and_kept(rehearsal: Assembly) -> None:
     (bucket,) = rehearsal.of_type("AWS::S3::Bucket")
-    assert bucket["DeletionPolicy"] == bucket["UpdateReplacePolicy"] == "Retain"
+    assert (bucket["DeletionPolicy"], bucket["UpdateReplacePolicy"]) == KEPT
     assert bucket["Properties"]["VersioningConfiguration"] == {"Status": "Enabled"}
     assert set(bucket["Properties"]["PublicAccessBlockConfiguration"].values()) == {True}
     assert bucket["Properties"]["BucketEncryption"]
@@ -84,7 +87,7 @@ def test_data_outlives_the_stacks(assembly: Assembly, kind: str) -> None:
         or r in assembly.templates["observability"]["Resources"].values()
     ]
     assert resources
-    assert all(resource["DeletionPolicy"] == "Retain" for resource in resources)
+    assert {(resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) for resource in resources} == {KEPT}
 
 
 def test_associations_are_made_one_after_the_other(rehearsal: Assembly) -> None:
@@ -116,7 +119,18 @@ def test_file_system_opens_lustre_only(assembly: Assembly) -> None:
     rules = [r for r in assembly.templates["storage"]["Resources"].values() if "SecurityGroupIngress" in r["Type"]]
     ports = {(rule["Properties"]["FromPort"], rule["Properties"]["ToPort"]) for rule in rules}
     assert ports == {(988, 988), (1018, 1023)}
-    assert len(rules) == 4  # from itself and from the nodes
+    assert len(rules) == 6  # to the file system from itself and from the nodes; to the nodes from the file system
+
+
+def test_a_kept_file_system_keeps_its_security_group(assembly: Assembly) -> None:
+    resources = assembly.templates["storage"]["Resources"].values()
+    parts = [
+        r
+        for r in resources
+        if r["Type"].startswith("AWS::EC2::SecurityGroup") and "network" not in str(r["Properties"].get("GroupId"))
+    ]
+    assert parts
+    assert {(part["DeletionPolicy"], part["UpdateReplacePolicy"]) for part in parts} == {KEPT}
 
 
 def test_new_network_lies_in_the_zone_of_the_settings(rehearsal: Assembly) -> None:
@@ -145,11 +159,13 @@ def test_cluster_takes_its_provider_from_parallelcluster(rehearsal: Assembly) ->
     assert cluster["Properties"]["ClusterName"] == "rehearsal"  # the stack is rehearsal-cluster
 
 
-def test_provider_may_attach_exactly_our_policies(rehearsal: Assembly) -> None:
-    attach = [s for _, s in rehearsal.statements() if "iam:AttachRolePolicy" in s["Action"]]
-    assert len(attach) == 1
-    policies = attach[0]["Condition"]["ArnEquals"]["iam:PolicyARN"]
-    assert sorted(policy["Ref"][:-8] for policy in policies) == ["ComputePolicy", "HeadNodePolicy"]
+def test_node_policies_lie_where_parallelcluster_may_attach_them(rehearsal: Assembly) -> None:
+    """Its own role may attach policies of this path to the nodes' roles; a permission of ours would be one too many."""
+    policies = {
+        p["Properties"]["Path"] for p in rehearsal.of_type("AWS::IAM::ManagedPolicy") if "Path" in p["Properties"]
+    }
+    assert "/parallelcluster/rehearsal/" in policies
+    assert not [s for _, s in rehearsal.statements() if "iam:AttachRolePolicy" in s["Action"]]
 
 
 def test_bundle_hash_in_the_arguments_is_the_asset(rehearsal: Assembly) -> None:
