@@ -6,7 +6,7 @@
 readonly DEBIAN_HOST_PACKAGES=(
   slurmctld:slurmctld slurmd:slurmd slurm-client:srun munge:munged openmpi-bin:mpirun libopenmpi-dev:mpicc gcc:gcc
   iproute2:ip systemd:systemctl systemd-container:systemd-nspawn dbus:dbus-daemon util-linux:unshare python3:/usr/bin/python3
-  prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter procps:ps curl:curl
+  iptables:iptables prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter procps:ps curl:curl
 )
 
 # The packages whose command is missing, one a line.
