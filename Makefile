@@ -23,16 +23,17 @@ setup-test: setup-rehearsal
 	@tools/setup.sh test
 
 rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.yaml)
-	@tools/setup.sh deploy pcluster rehearsal
-	@if tools/setup.sh debian hosts; then .venv/bin/slipway rehearse $(SETTINGS); \
-	else echo "setup: without these packages: .venv/bin/slipway rehearse --cloud-only $(SETTINGS)" >&2; exit 3; fi
+	@if ! tools/setup.sh root debian; then \
+	echo "setup: without: make setup-cloud && .venv/bin/slipway rehearse --cloud-only $(SETTINGS)" >&2; exit 3; fi
+	@tools/setup.sh deploy pcluster rehearsal hosts
+	@.venv/bin/slipway rehearse $(SETTINGS)
 
 test: setup-test ## All checks and tests
 	@$(MAKE) --no-print-directory check
 	@.venv-test/bin/python -m pytest
 
 check: ## Formatting, types, import directions, shell scripts
-	@tools/setup.sh test >/dev/null
+	@tools/setup.sh test
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy

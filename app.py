@@ -32,7 +32,7 @@ def make_stacks(app: App, s: Settings) -> None:
 if __name__ == "__main__":
     app = App()
     try:
-        make_stacks(app, load_settings(app.node.try_get_context("settings") or "clusters/rehearsal.yaml"))
+        make_stacks(app, load_settings(app.node.try_get_context("settings")))
     except SlipwayError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

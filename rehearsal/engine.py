@@ -37,6 +37,7 @@ POLL_INTERVAL_S = 1.0  # of the acceptance resource; on AWS the stack says 30 s
 SETTLE_S = 3.0
 """The CDK CLI asks every 5 s; a stack that is made within this time is answered as complete at once."""
 ALL_STACKS = ("network", "storage", "observability", "cluster", "acceptance")
+SYNTHESIS = re.compile(r"Synthesis time: ([0-9.]+)s")
 FAILED = re.compile(r"FAILED|ROLLBACK")
 
 
@@ -166,7 +167,7 @@ class Engine:
             if not self.outcome.faults:
                 self.outcome.faults.append(f"{error}; its last line: {error.tail[-1] if error.tail else '(none)'}")
         else:
-            with self.progress.phase("every resource looked after"):
+            with self.progress.phase("every resource looked up"):
                 self.outcome.faults += self.aws.verify(cdk_out, stacks)
         self._collect()
 
@@ -220,8 +221,9 @@ class Engine:
         self.outcome.faults.append(f"{event.stack}/{event.logical_id}: {_verdict_in(event.reason)}")
 
     def _on_cdk_line(self, line: str) -> None:
-        if "Synthesis time" in line:
-            self.progress.say(line.replace("✨", "").strip())
+        match = SYNTHESIS.search(line)
+        if match:
+            self.progress.took("synthesis", float(match[1]), depth=1)
 
     def _collect(self) -> None:
         """The report and the hosts' logs, also of a failed deployment."""
@@ -252,7 +254,7 @@ class Engine:
 
     def _tell(self) -> None:
         if self.provider.acceptance_output:
-            self.console.print(self.provider.acceptance_output.rstrip(), markup=False, soft_wrap=True)
+            self.console.print(_tables_of(self.provider.acceptance_output), markup=False, soft_wrap=True)
         print_times(self.console, self.progress.phases, self.progress.elapsed_s, self.memory.peak_mb or None)
         if self.spec.cloud_only and not self.outcome.faults:
             self.console.print("Without local hosts nothing was measured: everything up to Slurm is rehearsed.")
@@ -268,8 +270,15 @@ class Engine:
             "report": self.outcome.report,
             "folder": str(self.outcome.folder),
             "seconds": {phase.name: round(phase.seconds, 1) for phase in self.progress.phases},
-            "peak_memory_mb": self.memory.peak_mb,
+            "peak_memory_mb": self.memory.peak_mb or None,
         }
+
+
+def _tables_of(output: str) -> str:
+    """What acceptance printed, without its progress and without places that are gone with the hosts."""
+    dropped = (r" +[0-9.]+ s  ", r"report: /", r"uploaded: ", r" +log: /", r" +again: ", r"\[RESULT\] ")
+    kept = [line for line in output.splitlines() if not re.match("|".join(dropped), line)]
+    return "\n".join(kept).strip("\n")
 
 
 def _verdict_in(reason: str) -> str:

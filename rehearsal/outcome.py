@@ -62,8 +62,13 @@ def print_times(console: Console, phases: list[Phase], total_s: float, memory_mb
     table = Table(title="Where the time went", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("part")
     table.add_column("seconds", justify="right")
-    for phase in phases:
+    for index, phase in enumerate(phases):
         table.add_row("  " * phase.depth + phase.name, f"{phase.seconds:.1f}")
+        is_last_inside = phase.depth and (index + 1 == len(phases) or not phases[index + 1].depth)
+        if is_last_inside:
+            around = next(part for part in reversed(phases[:index]) if not part.depth)
+            rest = around.seconds - sum(part.seconds for part in phases if part.depth)
+            table.add_row("  assets, other stacks, the CLI's own time", f"{max(rest, 0.0):.1f}")
     table.add_row("all", f"{total_s:.1f}", style="bold")
     console.print(table)
     if memory_mb:

@@ -91,6 +91,11 @@ class Progress:
         finally:
             phase.seconds = time.monotonic() - begin
 
+    def took(self, name: str, seconds: float, depth: int = 0) -> None:
+        """Note a part of the road that another program timed."""
+        self.say(f"{name} {seconds:.1f} s")
+        self.phases.append(Phase(name, depth, seconds))
+
     def say(self, text: str, style: str = "") -> None:
         """One line that stays."""
         with self._lock:

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import ipaddress
 import json
+import re
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,7 @@ ACTION_TIMEOUT_S = 240
 IDLE_TIMEOUT_S = 60
 PARALLEL_ACTIONS = 4
 LOGS_TIMEOUT_S = 20
+PROGRESS_LINE = re.compile(r" +[0-9.]+ s  ")
 AWS_PORT = 5000
 
 # ParallelCluster's provider (its repository: cloudformation/custom_resource/cluster.yaml): the properties that it takes
@@ -56,6 +58,8 @@ MESSAGE_CHARACTERS = 2048
 
 ACCEPTED_WARNINGS = {
     "KeyPairValidator": "without a key pair users log in through Session Manager, which the head node's role allows",
+    "EfaPlacementGroupValidator": "a reservation places its instances together itself; a group of our own would end in "
+    "insufficient capacity, and without a reservation the settings choose",
     "DetailedMonitoringValidator": "one-minute metrics are wanted; the message says what they cost",
 }
 """Warnings of ParallelCluster's validators that we accept, each with the reason. Every other warning is a failure."""
@@ -133,7 +137,8 @@ class ClusterProvider:
 
         def on_line(line: str) -> None:
             lines.append(line)
-            self._progress.update("job", "acceptance", "running", line.strip())
+            # Without a terminal the run's progress is shown as it comes; its tables are shown once, at the end.
+            self._progress.update("job", "acceptance", "running", line.strip(), quiet=not PROGRESS_LINE.match(line))
 
         self._progress.update("job", "acceptance", "running", "started on the head node")
         with self._progress.phase("acceptance through Slurm", depth=1):
@@ -262,7 +267,7 @@ class ClusterProvider:
         try:
             run_custom_actions(host, node.actions, self._aws.clients("s3"), on_line, timeout_s=ACTION_TIMEOUT_S)
         except HostsError as error:
-            self._progress.update("host", host.name, "failed", str(error).splitlines()[0])
+            self._progress.update("host", host.name, "failed", _told(error).splitlines()[0])
             raise
         self._progress.update("host", host.name, "ok", "bootstrap done")
 
@@ -298,7 +303,9 @@ def _told(error: HostsError) -> str:
     if not words:
         return str(error)
     details = " ".join(word for word in words.split(" ") if not word.startswith(("host=", "step=")))
-    return f"{error.host}: step {error.step}: {details}"
+    said = [line.removeprefix("  | ") for line in error.tail if line.startswith("  | ") and "-hint: " not in line]
+    reason = f"; it said: {said[-1]}" if said else ""
+    return f"{error.host}: step {error.step}: {details}{reason}; its logs: hosts/{error.host}.log"
 
 
 def _cut(text: str) -> str:

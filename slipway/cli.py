@@ -57,19 +57,19 @@ def export_pcluster(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write; standard output when left out.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write ParallelCluster's cluster configuration. Ids that only a deployment knows are placeholders, each named."""
     from slipway.cluster_config import cluster_configuration, placeholder_facts
 
     settings = load_settings(file)
     facts = placeholder_facts(settings)
-    yaml = YAML()
-    yaml.default_flow_style = False
     configuration = cluster_configuration(settings, facts)
+    write = _json_writer(configuration) if as_json else _yaml_writer(configuration)
     if output is None:
-        yaml.dump(configuration, sys.stdout)
+        write(sys.stdout)
     else:
-        _write_whole(output, lambda stream: yaml.dump(configuration, stream))
+        _write_whole(output, write)
     print(
         "placeholders stand for ids that only a deployment knows: subnets, security group, file system, assets",
         file=sys.stderr,
@@ -122,6 +122,16 @@ def version() -> None:
 
 def _count(queue: Any) -> str:
     return str(queue.max_count) if queue.min_count == queue.max_count else f"{queue.min_count} to {queue.max_count}"
+
+
+def _yaml_writer(configuration: dict[str, Any]) -> Callable[[Any], None]:
+    yaml = YAML()
+    yaml.default_flow_style = False
+    return lambda stream: yaml.dump(configuration, stream)
+
+
+def _json_writer(configuration: dict[str, Any]) -> Callable[[Any], None]:
+    return lambda stream: print(json.dumps(configuration, indent=2), file=stream)
 
 
 def _write_whole(path: Path, write: Callable[[Any], None]) -> None:

@@ -7,6 +7,7 @@ and address of the rehearsal.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -45,6 +46,7 @@ COMMANDS = (
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEEDED_DISK_MB = 300  # the CDK CLI's and jsii's working files; the hosts' files lie in memory
 NEEDED_MEMORY_MB = 4000
+WORK_PREFIX, OWNER_FILE = "slipway-", "owner.pid"
 GRACE_S = 45
 """After the first Ctrl-C the engine has this long to write what it knows; then the namespaces are ended."""
 
@@ -77,9 +79,8 @@ def rehearse(options: Rehearsal) -> int:
 
 def missing_parts(options: Rehearsal) -> list[str]:
     """What this machine lacks, one line each with its repair; empty when the rehearsal can start."""
-    lines = [
-        f"{what} is missing: {path}. Hint: make setup-rehearsal" for path, what in ENVIRONMENTS if not path.exists()
-    ]
+    setup = "make setup-cloud" if options.cloud_only else "make setup-rehearsal"
+    lines = [f"{what} is missing: {path}. Hint: {setup}" for path, what in ENVIRONMENTS if not path.exists()]
     if options.cloud_only:
         return lines
     if os.geteuid() != 0:
@@ -89,11 +90,11 @@ def missing_parts(options: Rehearsal) -> list[str]:
     ]
     if commands:
         lines.append(
-            f"commands are missing: {', '.join(commands)}. Hint: sudo tools/setup.sh debian, or add --cloud-only"
+            f"commands are missing: {', '.join(commands)}. Hint: make setup-rehearsal as root, or add --cloud-only"
         )
     if not HOST_TOOLS.is_dir():
         lines.append(
-            f"the tools of the local hosts are missing: {HOST_TOOLS}. Hint: tools/setup.sh hosts, or add --cloud-only"
+            f"the tools of the local hosts are missing: {HOST_TOOLS}. Hint: make setup-rehearsal, or add --cloud-only"
         )
     available = _available_memory_mb()
     if available is not None and available < NEEDED_MEMORY_MB:
@@ -138,9 +139,21 @@ def _work_folder() -> Path:
             raise EnvironmentFault(
                 f"{where}: {free_mb} MB free, the rehearsal needs {NEEDED_DISK_MB}. Hint: make room, or set TMPDIR"
             )
-        return Path(tempfile.mkdtemp(prefix="slipway-", dir=where))
+        _remove_leftovers(where)
+        work = Path(tempfile.mkdtemp(prefix=WORK_PREFIX, dir=where))
+        (work / OWNER_FILE).write_text(str(os.getpid()), encoding="ascii")
+        return work
     except OSError as error:
         raise EnvironmentFault(f"{where}: {error.strerror}. Hint: make room, or set TMPDIR to another folder") from None
+
+
+def _remove_leftovers(where: Path) -> None:
+    """Remove the folders of our own rehearsals that were killed: their process is gone."""
+    for folder in where.glob(f"{WORK_PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError):
+            owner = int((folder / OWNER_FILE).read_text(encoding="ascii"))
+            if folder.stat().st_uid == os.geteuid() and not Path(f"/proc/{owner}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _command(options: Rehearsal, work: Path) -> list[str]:

@@ -33,14 +33,24 @@ LIMITS_FILE = Path(__file__).resolve().parent.parent / "acceptance/limits/limits
 HEAD_NODE_MIN_MEMORY_GIB = 8  # Slurm's controller, Prometheus and the NCCL build beside each other
 
 
-def rule_faults(settings: Settings, source: Source, ignoring: Collection[tuple[PathKey, ...]] = ()) -> list[Fault]:
-    """Every broken rule as a Fault. Findings at a path in ``ignoring`` (already told otherwise) are left out."""
+def rule_faults(settings: Settings, source: Source, bad_paths: Collection[tuple[PathKey, ...]] = ()) -> list[Fault]:
+    """Every broken rule as a Fault. Findings that depend on one of ``bad_paths`` (told already) are left out."""
     faults = []
     for rule in RULES:
         for path, text, hint in rule(settings):
-            if path not in ignoring:
+            if not any(_depends(path, bad) for bad in bad_paths):
                 faults.append(Fault(source.file, source.line(path), path_text(path), source.value(path), text, hint))
     return faults
+
+
+def _depends(path: tuple[PathKey, ...], bad: tuple[PathKey, ...]) -> bool:
+    """Whether a finding at ``path`` may come from the wrong value at ``bad``: the same table, or one it looks at."""
+    if path[:1] == ("zone",):
+        return bad in {("zone",), ("region",)}
+    if path[:1] in {("acceptance",), ("network",)} and bad[:1] == ("queues",):
+        return True
+    common = 2 if path[:1] == ("queues",) or path[:1] == ("storage",) else 1
+    return path[:common] == bad[:common]
 
 
 def _zone_in_region(s: Settings) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from slipway.errors import Fault, SettingsError
+from slipway.errors import Fault, SettingsError, UsageError
 from slipway.faults import faults_of
 from slipway.instances import INSTANCE_TYPES, InstanceType
 from slipway.rules import rule_faults
@@ -305,8 +305,13 @@ class Settings(Part):
         return next((queue for queue in self.queues if queue.instance.gpus), None)
 
 
-def load_settings(file: str | Path) -> Settings:
-    """Read, validate and freeze the settings in ``file``. Raises SettingsError with every fault found."""
+def load_settings(file: str | Path | None) -> Settings:
+    """Read, validate and freeze the settings in ``file``. Raises SettingsError with every fault found.
+
+    Raises UsageError for None: which cluster is meant is never guessed.
+    """
+    if not file:
+        raise UsageError("which cluster? Say it with --context settings=clusters/NAME.yaml")
     source = read_source(file)
     data = source.data
     try:
@@ -320,20 +325,58 @@ def load_settings(file: str | Path) -> Settings:
     return settings
 
 
-def _rules_of_the_rest(source: Source, data: dict[str, Any], bad_paths: list[tuple[PathKey, ...]]) -> list[Fault]:
-    """The faults of the rules among what is valid by itself: keys that are wrong are left out, defaults fill in.
+# What takes the place of a value that is wrong and has no default, so that the rest can still be looked at.
+STAND_INS: dict[PathKey, Any] = {
+    "name": "stand-in",
+    "region": "us-east-1",
+    "zone": "us-east-1a",
+    "instance_type": "p5.48xlarge",
+    "count": 1,
+    "max_count": 1,
+    "kind": "on-demand",
+    "id": "cr-00000000000000000",
+    "path": "/stand-in",
+    "collective": "all_reduce",
+    "nodes": 1,
+    "size": "1MiB",
+    "fail_below_gb_per_s": 1.0,
+    "source": "stand-in",
+    "date": "2026-01-01",
+    "monthly_usd": 1,
+}
 
-    None when something wrong has no default; it is told already, and the rules come with the next check.
+
+def _rules_of_the_rest(source: Source, data: dict[str, Any], bad_paths: list[tuple[PathKey, ...]]) -> list[Fault]:
+    """The faults of the rules among what is valid by itself: defaults or stand-ins take the place of what is not.
+
+    A rule that looks at a table with something wrong in it is left out; its turn comes when that is repaired.
     """
     for path in sorted(bad_paths, key=len, reverse=True):
-        table: Any = data
-        for key in path[:-1]:
+        _replace(data, path, remove=True)
+    for _ in range(2):  # what was removed and has no default is missing now
+        try:
+            settings = Settings.model_validate(data)
+        except ValidationError as error:
+            for path in faults_of(error, source, Settings)[1]:
+                _replace(data, path, remove=False)
+        else:
+            return rule_faults(settings, source, bad_paths)
+    return []
+
+
+def _replace(data: dict[str, Any], path: tuple[PathKey, ...], *, remove: bool) -> None:
+    table: Any = data
+    for key in path[:-1]:
+        try:
             table = table[key]
-        if path and isinstance(table, dict):
-            table.pop(path[-1], None)
-    try:
-        settings = Settings.model_validate(data)
-    except ValidationError:
-        return []
-    touched = {path[:depth] for path in bad_paths for depth in range(1, len(path) + 1)}
-    return rule_faults(settings, source, ignoring=touched)
+        except (KeyError, IndexError, TypeError):
+            return
+    is_queue = path[:1] == ("queues",) and len(path) == 2 and isinstance(table, list)
+    if is_queue and not remove and isinstance(table[path[-1]], dict):
+        table[path[-1]] = {**table[path[-1]], "count": STAND_INS["count"]}  # its counts were wrong together
+    if not path or not isinstance(table, dict):
+        return
+    if remove:
+        table.pop(path[-1], None)
+    elif path[-1] in STAND_INS:
+        table[path[-1]] = STAND_INS[path[-1]]

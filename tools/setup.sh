@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up one environment of the project; skips what is already as the pinned files say.
-# Usage: tools/setup.sh deploy|pcluster|rehearsal|test|debian|hosts...   (several are done in order)
+# Usage: tools/setup.sh deploy|pcluster|rehearsal|test|root|debian|hosts...   (several are done in order)
 # Needs: Python 3.10 or newer with venv, node and npm (deploy); apt and root for `debian`.
 # On failure: nothing half-made is taken for done, because the stamp is written last. Run it again.
 set -euo pipefail
@@ -100,6 +100,17 @@ setup::test() {
   setup::own .venv-test
 }
 
+# Says at once everything that local hosts need and this user or machine lacks.
+setup::root() {
+  ((EUID != 0)) || return 0
+  local missing=()
+  mapfile -t missing < <(debian::missing)
+  printf 'setup: missing: root (the local hosts are namespaces and mounts)\n' >&2
+  ((${#missing[@]} == 0)) || printf 'setup: missing packages: %s\n' "${missing[*]}" >&2
+  printf 'setup: Hint: run make rehearse as root; it installs what is missing\n' >&2
+  return 3
+}
+
 setup::debian() { debian::host_packages; }
 
 setup::hosts() { bash rehearsal/standins/setup.sh "$TOOLS"; }
@@ -109,8 +120,8 @@ setup::main() {
   (($# > 0)) || setup::fault "name what to set up: deploy, pcluster, rehearsal, test, debian, hosts"
   for part in "$@"; do
     case $part in
-      deploy | pcluster | rehearsal | test | debian | hosts) "setup::$part" ;;
-      *) setup::fault "$part is not a part of the set-up. Hint: deploy, pcluster, rehearsal, test, debian, hosts" ;;
+      deploy | pcluster | rehearsal | test | root | debian | hosts) "setup::$part" ;;
+      *) setup::fault "$part is not a part of the set-up. Hint: deploy, pcluster, rehearsal, test, root, debian, hosts" ;;
     esac
   done
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acceptance.nccl.model import Row
+from acceptance.nccl.model import Row, Side
 
 _HALF_DIGIT = 0.005  # GB/s; nccl-tests prints bandwidths with two decimals
 
@@ -49,13 +49,18 @@ def rank_range(collective: str, row: Row) -> tuple[int, int | None] | None:
 
 
 def measured_busbw(collective: str, ranks: int, row: Row) -> float:
-    """The out-of-place bus bandwidth in GB/s with all the digits there are.
+    """The out-of-place bus bandwidth in GB/s with all the digits there are."""
+    return fine_busbw(collective, ranks, row.size, row.out_of_place)
+
+
+def fine_busbw(collective: str, ranks: int, size: int, side: Side) -> float:
+    """One side's bus bandwidth in GB/s.
 
     Below 10 GB/s the two printed decimals are coarse: there it is size / time x factor, if that agrees with them.
     """
-    printed, side = row.out_of_place.busbw, row.out_of_place
+    printed = side.busbw
     if printed < 10 and 0 < side.time_us < float("inf"):
-        fine = row.size / side.time_us / 1e3 * bus_factor(collective, ranks)
+        fine = size / side.time_us / 1e3 * bus_factor(collective, ranks)
         if abs(fine - printed) <= _HALF_DIGIT * 1.05:
             return fine
     return printed

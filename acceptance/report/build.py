@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from acceptance import __version__
-from acceptance.limits import Check, judge_log, measured_busbw, worst
+from acceptance.limits import Check, fine_busbw, judge_log, measured_busbw, worst
 from acceptance.locate.planner import Rules, threshold, verdicts
 from acceptance.nccl import Log, Row
 from acceptance.nccl.model import finite
@@ -131,6 +131,9 @@ def _row(test: Test, ranks: int, row: Row) -> dict[str, Any]:
         **row.as_json(),
         "size_text": size_text(row.size),
         "measured_busbw_gb_per_s": finite(measured_busbw(test.collective, ranks, row)),
+        "in_place_busbw_gb_per_s": finite(fine_busbw(test.collective, ranks, row.size, row.in_place))
+        if row.in_place
+        else None,
     }
 
 

@@ -39,7 +39,7 @@ def _plot(test: dict[str, Any]) -> dict[str, Any]:
         "sizes": sizes,
         "size_texts": [size_text(size) for size in sizes],
         "out_of_place": [row["measured_busbw_gb_per_s"] for row in test["rows"]],
-        "in_place": [(row["in_place"] or {}).get("busbw") for row in test["rows"]],
+        "in_place": [row["in_place_busbw_gb_per_s"] for row in test["rows"]],
         "limits": limits,
     }
 

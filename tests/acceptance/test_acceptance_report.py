@@ -172,7 +172,7 @@ def test_list_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     assert "p5.48xlarge all_reduce" in capsys.readouterr().out
     assert main(["list", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["limits"]) == 6
+    assert len(json.loads(capsys.readouterr().out)["limits"]) == 8
 
 
 def test_disk_full_is_a_line_and_not_a_traceback(tmp_path: Path) -> None:

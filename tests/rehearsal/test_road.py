@@ -156,9 +156,11 @@ def _alive(now: dict[str, set[str]], before: dict[str, set[str]]) -> dict[str, s
     return {kind: now[kind] - before[kind] for kind in ("mounts", "netns", "processes") if now[kind] - before[kind]}
 
 
-def test_cloud_only_needs_no_hosts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", sorted((REPOSITORY / "clusters").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_example_deploys_to_the_embedded_aws(file: Path, tmp_path: Path) -> None:
+    """Without hosts and without root: check, synthesis, every stack, ParallelCluster's validators."""
     before = traces()
-    process = start(SETTINGS, "--cloud-only", "--json", output=tmp_path)
+    process = start(str(file), "--cloud-only", "--json", output=tmp_path)
     output = finish(process)
     assert process.returncode == 0, output[-3000:]
     assert "[RESULT] SUCCESS" in output

@@ -139,6 +139,24 @@ def test_all_faults_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert any("did you mean head_node?" in line for line in told)
 
 
+def test_a_wrong_type_does_not_hide_the_rules_of_other_tables(tmp_path: Path) -> None:
+    text = GOOD.replace("zone: us-east-1a", "zone: us-west-2a").replace("count: 4", 'count: "4"')
+    text += "storage: {fsx: {capacity_gib: 1300, throughput_mb_s_per_tib: 300}}\nhead_node: {instance_type: c5.large}\n"
+    told = faults(tmp_path, text)
+    assert [line.split(" = ")[0].split(": ")[1] for line in told] == [
+        "zone",
+        "queues[0].count",
+        "storage.fsx.capacity_gib",
+        "storage.fsx.throughput_mb_s_per_tib",
+        "head_node.instance_type",
+    ]
+
+
+def test_a_missing_name_does_not_hide_the_rules(tmp_path: Path) -> None:
+    told = faults(tmp_path, GOOD.replace("name: demo\n", "").replace("zone: us-east-1a", "zone: us-west-2a"))
+    assert ["name: is missing" in told[0], "is not a zone of the region" in told[1], len(told)] == [True, True, 2]
+
+
 def test_a_wrong_key_does_not_hide_the_rules(tmp_path: Path) -> None:
     told = faults(tmp_path, GOOD.replace("zone: us-east-1a", "zone: us-west-2a") + "colour: red\n")
     assert len(told) == 2
