@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -36,6 +38,9 @@ GATEWAY_NAME = "aws.rehearsal"  # the engine's name in the hosts' /etc/hosts
 POLL_INTERVAL_S = 1.0  # of the acceptance resource; on AWS the stack says 30 s
 SETTLE_S = 3.0
 """The CDK CLI asks every 5 s; a stack that is made within this time is answered as complete at once."""
+END_FILE = "ended"  # tells `slipway rehearse` that the result was printed
+EXIT_INTERRUPTED = 130
+FULL_BYTES = 1_000_000
 ALL_STACKS = ("network", "storage", "observability", "cluster", "acceptance")
 SYNTHESIS = re.compile(r"Synthesis time: ([0-9.]+)s")
 FAILED = re.compile(r"FAILED|ROLLBACK")
@@ -49,33 +54,62 @@ def main(specification: str) -> int:
     """Run the rehearsal that the JSON text asks for; returns the exit code. No traceback reaches the screen."""
     spec = Specification.from_json(specification)
     console = Console(highlight=False, stderr=spec.as_json)
+    logging.raiseExceptions = False  # a log that cannot be written must not fill the screen; the disk is told below
+    code = _outcome_of(spec, console)
+    (spec.work / END_FILE).write_text(str(code), encoding="ascii")
+    return code
+
+
+def _outcome_of(spec: Specification, console: Console) -> int:
     try:
         settings = load_settings(spec.settings)
         faults = tuple(parse_fault(text) for text in spec.breaks)
-        _check_targets(faults, settings)
+        _check_targets(faults, settings, spec.max_hosts)
         with _interruptible():
             return Engine(spec, settings, faults, console).run()
     except SlipwayError as error:
-        console.print(str(error), markup=False, soft_wrap=True)
-        return error.exit_code
+        return _refuse(console, str(error), error.exit_code)
     except HostsError as error:
-        console.print(str(error), markup=False, soft_wrap=True)
-        return EXIT_USAGE
+        return _refuse(console, str(error), EXIT_USAGE)
     except Interrupted:
-        console.print("[RESULT] FAILURE: interrupted", markup=False)
-        return 130
+        return _refuse(console, "interrupted", EXIT_INTERRUPTED)
     except OSError as error:
-        room = " Hint: make room, or set TMPDIR" if error.errno == errno.ENOSPC else ""
-        console.print(f"{error.filename or spec.work}: {error.strerror}.{room}", markup=False, soft_wrap=True)
-        return EXIT_ENVIRONMENT
+        return _refuse(console, _told(error, spec), EXIT_ENVIRONMENT)
 
 
-def _check_targets(faults: tuple[Fault, ...], settings: Settings) -> None:
+def _refuse(console: Console, text: str, code: int) -> int:
+    """Say what ended the rehearsal before it came to a result of its own."""
+    lines = text.splitlines()
+    for line in lines[1:]:
+        console.print(line, markup=False, soft_wrap=True)
+    with contextlib.suppress(OSError):
+        console.print(f"[RESULT] FAILURE: {lines[0]}", markup=False, soft_wrap=True)
+    return code
+
+
+def _told(error: OSError, spec: Specification) -> str:
+    """The system's refusal with the place it is about: on a full disk, the folders that we write to."""
+    if error.errno != errno.ENOSPC:
+        return f"{error.filename or spec.output}: {error.strerror}"
+    full = [str(folder) for folder in (spec.output, spec.work) if _is_full(folder)]
+    return (
+        f"{' and '.join(full) or error.filename or spec.output}: {error.strerror}. Hint: make room, or another --output"
+    )
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < FULL_BYTES
+    except OSError:
+        return False
+
+
+def _check_targets(faults: tuple[Fault, ...], settings: Settings, max_hosts: int) -> None:
     """A fault that names a node must name one of this cluster, before minutes are spent."""
     names = [
         f"{queue.name}-st-{queue.instance.compute_resource}-{number}"
         for queue in settings.queues
-        for number in range(1, queue.min_count + 1)
+        for number in range(1, min(queue.min_count, max_hosts) + 1)
     ]
     for fault in faults:
         if fault.kind == "slow-node":
@@ -84,11 +118,10 @@ def _check_targets(faults: tuple[Fault, ...], settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and the end of the process that started us (it holds our standard input) become Interrupted."""
+    """SIGTERM, and the end of the process that started us (it holds our standard input), become Interrupted."""
 
     def stop(_number: int, _frame: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # the end is under way: a second one must not cut it short
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end is under way: a second one must not cut it short
         raise Interrupted
 
     def watch_lifeline() -> None:
@@ -96,8 +129,7 @@ def _interruptible() -> Iterator[None]:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    signal.signal(signal.SIGTERM, stop)
     threading.Thread(target=watch_lifeline, daemon=True, name="lifeline").start()
     yield
 
@@ -247,6 +279,7 @@ class Engine:
         )
 
     def _end(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is known by now is told, whoever asks for the end
         with self.progress.phase("everything is ended"):
             self.memory.stop()
             self.provider.stop()
@@ -264,7 +297,7 @@ class Engine:
 
     def _as_json(self) -> dict[str, object]:
         return {
-            "settings": str(self.spec.settings),
+            "settings": str(self.spec.original),
             "accepted": not self.outcome.faults and not self.outcome.interrupted,
             "faults": self.outcome.faults,
             "report": self.outcome.report,

@@ -97,9 +97,11 @@ class Progress:
         self.phases.append(Phase(name, depth, seconds))
 
     def say(self, text: str, style: str = "") -> None:
-        """One line that stays."""
-        with self._lock:
-            self.console.print(Text.assemble((f"{self.elapsed_s:6.1f} s  ", "dim"), (text, style)), soft_wrap=True)
+        """One line that stays.
+
+        Printed outside our lock: rich holds its own while it draws us, and asks for ours there.
+        """
+        self.console.print(Text.assemble((f"{self.elapsed_s:6.1f} s  ", "dim"), (text, style)), soft_wrap=True)
 
     def update(self, kind: str, name: str, state: str, text: str = "", *, quiet: bool = False) -> None:
         """Change the row of one thing; ``state`` is waiting, running, ok or failed.
@@ -114,9 +116,9 @@ class Progress:
             if state in {"ok", "failed"} and row.ended is None:
                 row.started, row.ended = row.started or now, now
             changed, row.state, row.text = state != row.state, state, text
-            if (state == "failed" and changed) or (self._live is None and (changed or (text and not quiet))):
-                took = f" ({row.seconds(now):.1f} s)" if state in {"ok", "failed"} and row.started != row.ended else ""
-                self.say(f"{kind:<5} {name}: {text or state}{took}", STYLES[state] if state == "failed" else "")
+            took = f" ({row.seconds(now):.1f} s)" if state in {"ok", "failed"} and row.started != row.ended else ""
+        if (state == "failed" and changed) or (self._live is None and (changed or (text and not quiet))):
+            self.say(f"{kind:<5} {name}: {text or state}{took}", STYLES[state] if state == "failed" else "")
 
     def __rich__(self) -> RenderableType:
         """The live view, drawn again and again by rich."""

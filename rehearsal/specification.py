@@ -12,12 +12,14 @@ TOOLS = REPOSITORY / ".rehearsal-tools"
 
 @dataclasses.dataclass(frozen=True)
 class Specification:
-    """One rehearsal. Paths are absolute; ``work`` goes away afterwards, ``output`` holds one folder a rehearsal.
+    """One rehearsal. ``settings`` is a copy of ``original``.
 
+    Paths are absolute; ``work`` goes away afterwards, ``output`` holds one folder a rehearsal.
     ``began`` is the moment, on this machine's monotonic clock in seconds, at which the user asked for it.
     """
 
     settings: Path
+    original: Path
     cloud_only: bool
     breaks: tuple[str, ...]
     port: int
@@ -31,5 +33,5 @@ class Specification:
     def from_json(cls, text: str) -> Specification:
         """The specification that ``text`` holds."""
         data = json.loads(text)
-        paths = {name: Path(data[name]) for name in ("settings", "output", "work")}
+        paths = {name: Path(data[name]) for name in ("settings", "original", "output", "work")}
         return cls(**{**data, **paths, "breaks": tuple(data["breaks"])})

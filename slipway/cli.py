@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +16,7 @@ from ruamel.yaml import YAML
 from typer.exceptions import TyperException
 
 from slipway import __version__
-from slipway.errors import EXIT_GOOD, EXIT_USAGE, SettingsError, SlipwayError
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_USAGE, SettingsError, SlipwayError, UsageError
 from slipway.settings import load_settings
 
 app = typer.Typer(
@@ -26,6 +29,8 @@ app = typer.Typer(
 export = typer.Typer(help="Write the cluster in the form of another tool.", no_args_is_help=True)
 app.add_typer(export, name="export")
 
+SHOWN_FAULTS = 100
+VISIBLE = dict.fromkeys((*range(32), 127), "?")  # what a file holds must not steer the terminal
 SettingsFile = Annotated[Path, typer.Argument(metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -41,7 +46,8 @@ def check(file: SettingsFile, as_json: AsJson = False) -> None:
                 json.dumps({"file": str(file), "valid": False, "faults": [fault.as_dict() for fault in error.faults]})
             )
         else:
-            print(error, file=sys.stderr)
+            for fault in error.faults[:SHOWN_FAULTS]:
+                print(str(fault).translate(VISIBLE), file=sys.stderr)
             print(f"{len(error.faults)} fault{'s' if len(error.faults) != 1 else ''} in {file}", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     if as_json:
@@ -136,6 +142,8 @@ def _json_writer(configuration: dict[str, Any]) -> Callable[[Any], None]:
 
 def _write_whole(path: Path, write: Callable[[Any], None]) -> None:
     """Write ``path`` completely or not at all."""
+    if not path.name or path.is_dir():
+        raise UsageError(f"--output {path or repr('')}: is no file. Hint: name the file to write")
     temporary = path.with_name(f".{path.name}.part")
     try:
         with temporary.open("w", encoding="utf-8") as stream:
@@ -148,16 +156,22 @@ def _write_whole(path: Path, write: Callable[[Any], None]) -> None:
 
 def main() -> int:
     """Run the command; every error that Slipway knows ends in its text and its exit code, never in a traceback."""
+    if sys.stdout is None:  # started with its output closed
+        sys.stdout = io.StringIO()
     try:
         code = app(standalone_mode=False)  # an Exit raised inside comes back as its code
+        sys.stdout.flush()
     except SlipwayError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        return EXIT_GOOD
+    except OSError as error:  # standard output closed, or on a full disk
+        with contextlib.suppress(OSError, ValueError):
+            print(f"cannot write: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more when it ends
+        return EXIT_ENVIRONMENT
     except TyperException as error:
         show = getattr(error, "show", None)
         show() if show else print(error, file=sys.stderr)

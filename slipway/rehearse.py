@@ -15,7 +15,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -46,6 +45,8 @@ COMMANDS = (
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEEDED_DISK_MB = 300  # the CDK CLI's and jsii's working files; the hosts' files lie in memory
 NEEDED_MEMORY_MB = 4000
+END_FILE = "ended"  # the engine wrote its result
+EXIT_INTERRUPTED = 130
 WORK_PREFIX, OWNER_FILE = "slipway-", "owner.pid"
 GRACE_S = 45
 """After the first Ctrl-C the engine has this long to write what it knows; then the namespaces are ended."""
@@ -132,7 +133,13 @@ def _available_memory_mb() -> int | None:
 
 def _work_folder() -> Path:
     """A private folder for everything that does not outlive the rehearsal."""
-    where = Path(tempfile.gettempdir())
+    chosen = os.environ.get("TMPDIR")
+    if chosen and not os.access(chosen, os.W_OK | os.X_OK):
+        raise EnvironmentFault(f"TMPDIR={chosen}: is no folder that can be written to. Hint: another TMPDIR, or none")
+    try:
+        where = Path(chosen or tempfile.gettempdir())
+    except OSError as error:
+        raise EnvironmentFault(f"{error.strerror}. Hint: set TMPDIR to a folder that can be written to") from None
     try:
         free_mb = shutil.disk_usage(where).free // 1_000_000
         if free_mb < NEEDED_DISK_MB:
@@ -159,7 +166,8 @@ def _remove_leftovers(where: Path) -> None:
 def _command(options: Rehearsal, work: Path) -> list[str]:
     specification = {
         **dataclasses.asdict(options),
-        "settings": str(options.settings),
+        "settings": str(_copy_of(options.settings, work)),
+        "original": str(options.settings),
         "output": str(options.output.absolute()),
         "work": str(work),
         "began": time.monotonic(),
@@ -171,6 +179,13 @@ def _command(options: Rehearsal, work: Path) -> list[str]:
         *("unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"),
         *("--propagation", "private", *engine),
     ]
+
+
+def _copy_of(settings: Path, work: Path) -> Path:
+    """The settings as they are now: the engine and the app read the same, whatever is edited meanwhile."""
+    copy = work / settings.name
+    shutil.copyfile(settings, copy)
+    return copy
 
 
 def _environment(work: Path) -> dict[str, str]:
@@ -203,16 +218,21 @@ def _run_engine(options: Rehearsal, work: Path) -> int:
     except OSError as error:
         raise EnvironmentFault(f"the rehearsal did not start: {error.strerror}") from None
     previous = signal.signal(signal.SIGTERM, _interrupt)
+    interrupted = False
     try:
         code = process.wait()
     except KeyboardInterrupt:
+        interrupted = True
         code = _stop(process)
     finally:
         signal.signal(signal.SIGTERM, previous)
-    if code < 0:
-        print(f"[RESULT] FAILURE: the rehearsal was ended by signal {-code}, before its end", file=sys.stderr)
-        return EXIT_ENVIRONMENT
-    return code
+    if (work / END_FILE).exists():
+        return code
+    if interrupted:
+        print("[RESULT] FAILURE: interrupted", flush=True)
+        return EXIT_INTERRUPTED
+    print("[RESULT] FAILURE: the rehearsal was ended from outside, before its end (out of memory?)", flush=True)
+    return EXIT_ENVIRONMENT
 
 
 def _interrupt(_number: int, _frame: object) -> None:

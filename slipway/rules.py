@@ -307,6 +307,12 @@ def _acceptance(s: Settings) -> Iterator[Finding]:
                 f"is more than the {queue.max_count} nodes of queue {queue.name}",
                 "limits are for this cluster's node counts",
             )
+        if limit.nodes == queue.min_count and not _visited(s, limit.size):
+            yield (
+                (*place, "size"),
+                "is not a size that the sweep visits: min_bytes doubled again and again",
+                "take such a size",
+            )
         if limit.warn_below_gb_per_s is not None and limit.warn_below_gb_per_s < limit.fail_below_gb_per_s:
             yield (
                 (*place, "warn_below_gb_per_s"),
@@ -320,14 +326,14 @@ def _limits_are_known(s: Settings) -> Iterator[Finding]:
     queue = s.gpu_queue
     if s.acceptance.scenario == "none" or queue is None or queue.min_count < 1:
         return
-    own = any(limit.nodes == queue.min_count and _swept(s, limit.size) for limit in s.acceptance.limits)
+    own = any(limit.nodes == queue.min_count and _visited(s, limit.size) for limit in s.acceptance.limits)
     known = [
         row
         for row in known_limits()
         if row["instance_type"] == queue.instance_type and row["collective"] == "all_reduce"
     ]
     if own or any(
-        row["nodes"][0] <= queue.min_count <= row["nodes"][1] and _swept(s, row["size_bytes"]) for row in known
+        row["nodes"][0] <= queue.min_count <= row["nodes"][1] and _visited(s, row["size_bytes"]) for row in known
     ):
         return
     counts = ", ".join(
@@ -344,6 +350,11 @@ def _limits_are_known(s: Settings) -> Iterator[Finding]:
 
 def _swept(s: Settings, size: int) -> bool:
     return s.acceptance.min_bytes <= size <= s.acceptance.max_bytes
+
+
+def _visited(s: Settings, size: int) -> bool:
+    steps, rest = divmod(size, s.acceptance.min_bytes)
+    return rest == 0 and _swept(s, size) and steps & (steps - 1) == 0
 
 
 def known_limits() -> list[dict[str, Any]]:

@@ -25,7 +25,9 @@ PARALLELCLUSTER_VERSION = "3.16.1"
 """The ParallelCluster release the cluster configuration, the provider template and the images are made for."""
 
 SIZE_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-SIZE = re.compile(r"^(\d+)\s*(|B|KiB|MiB|GiB|TiB)$")
+SIZE = re.compile(r"^([0-9]{1,16})\s*(|B|KiB|MiB|GiB|TiB)$")
+MAX_SIZE = 1 << 50  # bytes; what acceptance takes
+PRIVATE_RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")  # VPC user guide: RFC 1918 and 6598
 
 
 def _size(value: Any) -> Any:
@@ -47,8 +49,8 @@ def _instance_type(value: Any) -> Any:
 
 def _cidr(value: Any) -> Any:
     try:
-        network = ipaddress.IPv4Network(value)
-    except (ValueError, TypeError):
+        network = ipaddress.IPv4Network(value if isinstance(value, str) else "")
+    except ValueError:
         raise PydanticCustomError(
             "cidr", "must be an IPv4 network such as 10.0.0.0/16, with no host bits set"
         ) from None
@@ -56,7 +58,7 @@ def _cidr(value: Any) -> Any:
 
 
 def _matches(pattern: str, rule: str) -> BeforeValidator:
-    expression = re.compile(pattern)
+    expression = re.compile(pattern, re.ASCII)
 
     def check(value: Any) -> Any:
         if not isinstance(value, str) or not expression.fullmatch(value):
@@ -66,7 +68,28 @@ def _matches(pattern: str, rule: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+def _private_cidr(value: Any) -> Any:
+    network = ipaddress.IPv4Network(_cidr(value))
+    if not any(network.subnet_of(ipaddress.IPv4Network(private)) for private in PRIVATE_RANGES):
+        raise PydanticCustomError("cidr", f"must lie in a private range: {', '.join(PRIVATE_RANGES)}")
+    return str(network)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise PydanticCustomError("number", "must be a number")
+    return float(value)
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticCustomError("number", "must be a whole number")
+    return value
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0, le=MAX_SIZE)]
+GbPerS = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1e6, allow_inf_nan=False)]
+PrivateCidr = Annotated[str, BeforeValidator(_private_cidr)]
 InstanceTypeName = Annotated[str, BeforeValidator(_instance_type)]
 Cidr = Annotated[str, BeforeValidator(_cidr)]
 ClusterName = Annotated[
@@ -117,12 +140,14 @@ ImageUri = Annotated[
 FsxPath = Annotated[
     str,
     _matches(
-        r"/([A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)?", "must be an absolute path on the file system such as /datasets"
+        r"/((?!\.\.?(/|$))[A-Za-z0-9_.-]+(/(?!\.\.?(/|$))[A-Za-z0-9_.-]+)*)?",
+        "must be an absolute path on the file system such as /datasets",
     ),
 ]
 Prefix = Annotated[str, _matches(r"([A-Za-z0-9!_.*'()-]+/)*", "must be an S3 prefix ending in /, such as datasets/")]
 NcclTag = Annotated[str, _matches(r"v\d+\.\d+\.\d+-\d+", "must be an NCCL release tag such as v2.28.7-1")]
 OfiTag = Annotated[str, _matches(r"v\d+\.\d+\.\d+(-aws)?", "must be an aws-ofi-nccl release tag such as v1.17.2-aws")]
+OneLine = Annotated[str, _matches(r"[^\n]{1,300}", "must be one line of 1 to 300 characters")]
 Mirror = Annotated[str, _matches(r"(s3|https)://[A-Za-z0-9./_:-]+", "must be an s3:// or https:// prefix")]
 
 
@@ -139,7 +164,7 @@ LIST = Field(strict=False)
 class Network(Part):
     """A new VPC (``cidr``) or an existing one (the three ids)."""
 
-    cidr: Cidr | None = None
+    cidr: PrivateCidr | None = None
     vpc_id: VpcId | None = None
     head_node_subnet_id: SubnetId | None = None
     compute_subnet_id: SubnetId | None = None
@@ -189,7 +214,7 @@ class Queue(Part):
             raise PydanticCustomError("counts", "has both count and min_count/max_count; give count, or the other two")
         if "count" not in data and "max_count" not in data:
             raise PydanticCustomError("counts", "needs count (static nodes) or max_count (nodes that come and go)")
-        if isinstance(data.get("count"), int):
+        if isinstance(data.get("count"), int) and data["count"] >= 1:
             return {**data, "min_count": data["count"], "max_count": data["count"]}
         return data
 
@@ -203,7 +228,7 @@ class Fsx(Part):
     """FSx for Lustre. Capacity in GiB; throughput in MB/s per TiB (persistent types only)."""
 
     deployment: Literal["persistent-2", "persistent-1", "scratch-2"] = "persistent-2"
-    capacity_gib: int = Field(4800, ge=1200)
+    capacity_gib: int = Field(4800, ge=1200, le=10**7)  # quotas end far below
     throughput_mb_s_per_tib: int | None = None
     compression: Literal["lz4", "none"] = "lz4"
 
@@ -238,7 +263,10 @@ class Observability(Part):
 
     prometheus: bool = True
     grafana: bool = False  # it needs IAM Identity Center in the account
-    retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653] = 30
+    retention_days: Annotated[
+        Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653],
+        BeforeValidator(_no_truth_value),
+    ] = 30
     alert_email: Email | None = None
 
 
@@ -257,9 +285,9 @@ class Limit(Part):
     collective: Literal["all_reduce", "alltoall", "all_gather", "reduce_scatter"]
     nodes: int = Field(ge=1)
     size: Size
-    fail_below_gb_per_s: float = Field(gt=0, strict=False)
-    warn_below_gb_per_s: float | None = Field(None, gt=0, strict=False)
-    source: str = Field(min_length=1)
+    fail_below_gb_per_s: GbPerS
+    warn_below_gb_per_s: GbPerS | None = None
+    source: OneLine
     date: datetime.date = Field(strict=False)
 
 
@@ -277,7 +305,7 @@ class Acceptance(Part):
 class Budget(Part):
     """A monthly budget in US dollars; alerts go to ``observability.alert_email``."""
 
-    monthly_usd: int = Field(ge=1)
+    monthly_usd: int = Field(ge=1, le=10**9)
 
 
 class Settings(Part):

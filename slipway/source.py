@@ -10,10 +10,13 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from slipway.errors import Fault, SettingsError
 
 PathKey = str | int
+MAX_BITS = 1024  # Python refuses to print much larger numbers
+MAX_DEPTH = 20  # the settings themselves are five levels deep
 MAX_BYTES = 1 << 20  # 1 MiB: a settings file is a page or two; anything larger is the wrong file
 
 
@@ -62,6 +65,8 @@ class Source:
 def _scalar(node: Any) -> str:
     if node is None:
         return "null"
+    if isinstance(node, int) and node.bit_length() > MAX_BITS:
+        return "a number without end"
     return str(node).lower() if isinstance(node, bool) else str(node)
 
 
@@ -94,6 +99,7 @@ def read_source(file: str | Path) -> Source:
     name = str(file)
     text = _read_text(name)
     try:
+        _refuse_repetition(name, text)
         tree = _parser().load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -104,12 +110,27 @@ def read_source(file: str | Path) -> Source:
         raise SettingsError(
             [Fault(name, mark.line + 1 if mark else 0, "", None, f"is not valid YAML: {problem}", hint)]
         ) from None
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise SettingsError([Fault(name, 0, "", None, f"is not valid YAML: {str(error).splitlines()[0]}")]) from None
+    except (YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SettingsError([Fault(name, 0, "", None, f"is not valid YAML: {reason}")]) from None
     if not isinstance(tree, CommentedMap):
         kind = "empty" if tree is None else "not a table of keys"
         raise SettingsError([Fault(name, 1, "", None, f"the file is {kind}", "start from one of clusters/*.yaml")])
     return Source(name, tree)
+
+
+def _refuse_repetition(name: str, text: str) -> None:
+    """Aliases make ten lines into billions of values, and depth without end; a settings file needs neither."""
+    depth = 0
+    for event in YAML(typ="rt").parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if isinstance(event, AliasEvent):
+            raise SettingsError([Fault(name, line, "", None, "uses a YAML alias (*name)", "write the value out")])
+        if depth > MAX_DEPTH:
+            raise SettingsError(
+                [Fault(name, line, "", None, f"is nested deeper than {MAX_DEPTH} levels", "see docs/settings.md")]
+            )
 
 
 def _parser() -> YAML:
@@ -135,6 +156,8 @@ def _read_text(name: str) -> str:
                     )
                 ]
             )
+        if path.exists() and not path.is_file():
+            raise SettingsError([Fault(name, 0, "", None, "is no regular file", "name a .yaml file")])
         if path.stat().st_size > MAX_BYTES:
             raise SettingsError(
                 [Fault(name, 0, "", None, f"is larger than {MAX_BYTES} bytes", "is this the right file?")]

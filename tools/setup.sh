@@ -61,7 +61,9 @@ setup::own() {
   site=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   printf '%s\n' "$ROOT" >"$site/slipway.pth"
   for name in slipway acceptance; do
-    printf '#!%s\nimport sys\n\nfrom %s.cli import main\n\nsys.exit(main())\n' "$ROOT/$folder/bin/python" "$name" >"$folder/bin/$name"
+    # Ctrl-C while the imports run is no traceback either.
+    printf '#!%s\nimport sys\n\ntry:\n    from %s.cli import main\n\n    code = main()\nexcept KeyboardInterrupt:\n    code = 130\nsys.exit(code)\n' \
+      "$ROOT/$folder/bin/python" "$name" >"$folder/bin/$name"
     chmod +x "$folder/bin/$name"
   done
 }

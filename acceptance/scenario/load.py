@@ -140,13 +140,16 @@ def read_values(path: Path, site: Path | None = None) -> Any:
     if not isinstance(value, dict):
         return value
     each_test = changes.pop("each_test", {})
-    tests = [{**test, **each_test} if isinstance(test, dict) else test for test in value.get("tests") or []]
+    tests = value.get("tests")
+    if isinstance(tests, list):
+        tests = [{**test, **each_test} if isinstance(test, dict) else test for test in tests]
     return {**value, "tests": tests, **changes}
 
 
 def _decode(path: Path) -> Any:
     try:
-        data = path.read_bytes()[: _LARGEST_FILE + 1]
+        with path.open("rb") as stream:
+            data = stream.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise InputError([f"{path}: {error.strerror or error}. Hint: give the path of a scenario file"]) from None
     if len(data) > _LARGEST_FILE:

@@ -67,6 +67,24 @@ def test_wrong_use_is_one_clear_line(arguments: tuple[str, ...], code: int, word
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments", ["check clusters/rehearsal.yaml", "export pcluster clusters/rehearsal.yaml", "version"]
+)
+@pytest.mark.parametrize("sink", [">/dev/full", ">&-", "| head -c 0"])
+def test_output_that_cannot_be_written_is_no_traceback(arguments: str, sink: str) -> None:
+    command = ["bash", "-c", f"{SLIPWAY} {arguments} {sink}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    if sink == ">/dev/full":
+        assert (done.returncode, "cannot write: No space left on device" in done.stderr) == (3, True)
+
+
+def test_export_json_is_the_same_configuration(tmp_path: Path) -> None:
+    text = slipway("export", "pcluster", "clusters/rehearsal.yaml", "--json").stdout
+    assert json.loads(text)["Scheduling"]["SlurmQueues"][0]["CapacityType"] == "CAPACITY_BLOCK"
+
+
 def test_export_pcluster_is_whole_and_repeatable(tmp_path: Path) -> None:
     target = tmp_path / "cluster.yaml"
     first = slipway("export", "pcluster", "clusters/p5-capacity-block.yaml", "--output", str(target))

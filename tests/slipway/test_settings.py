@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from acceptance.scenario import load_scenario
+from slipway.bundle import acceptance_scenario
 from slipway.errors import SettingsError
 from slipway.faults import _model_in
 from slipway.settings import Settings, load_settings
@@ -111,6 +115,15 @@ ONE_FAULT_ADDED = [
     ("acceptance: {timeout_minutes: 600}", "demo.yaml:9: acceptance.timeout_minutes = 600: must be less than or equal to 50"),
     ("acceptance: {limits: [{collective: all_reduce, nodes: 8, size: 1GiB, fail_below_gb_per_s: 1, source: x, date: 2026-01-01}]}", "demo.yaml:9: acceptance.limits[0].nodes = 8: is more than the 4 nodes of queue train. Hint: limits are for this cluster's node counts"),
     ("acceptance: {limits: [{collective: all_reduce, nodes: 4, size: 1GiB, fail_below_gb_per_s: 1, source: x, date: 2026-13-01}]}", "demo.yaml:9: acceptance.limits[0].date = '2026-13-01': must be a date such as 2026-11-27"),
+    ("network: {cidr: 224.0.0.0/16}", "demo.yaml:9: network.cidr = '224.0.0.0/16': must lie in a private range: 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10"),
+    ("network: {cidr: 1}", "demo.yaml:9: network.cidr = 1: must be an IPv4 network such as 10.0.0.0/16, with no host bits set"),
+    ("observability: {retention_days: true}", "demo.yaml:9: observability.retention_days = true: must be a whole number"),
+    ("storage: {associations: [{path: /a/../b}]}", "demo.yaml:9: storage.associations[0].path = '/a/../b': must be an absolute path on the file system such as /datasets"),
+    ("acceptance: {limits: [{collective: all_reduce, nodes: 4, size: 3GiB, fail_below_gb_per_s: 1, source: x, date: 2026-01-01}]}", "demo.yaml:9: acceptance.limits[0].size = '3GiB': is not a size that the sweep visits: min_bytes doubled again and again. Hint: take such a size"),
+    ("acceptance: {limits: [{collective: all_reduce, nodes: 4, size: 1GiB, fail_below_gb_per_s: .inf, source: x, date: 2026-01-01}]}", "demo.yaml:9: acceptance.limits[0].fail_below_gb_per_s = inf: must be less than or equal to 1000000"),
+    ("acceptance: {limits: [{collective: all_reduce, nodes: 4, size: 1GiB, fail_below_gb_per_s: true, source: x, date: 2026-01-01}]}", "demo.yaml:9: acceptance.limits[0].fail_below_gb_per_s = true: must be a number"),
+    ('acceptance: {limits: [{collective: all_reduce, nodes: 4, size: 1GiB, fail_below_gb_per_s: 1, source: "a\\nb", date: 2026-01-01}]}', "demo.yaml:9: acceptance.limits[0].source = 'a\\nb': must be one line of 1 to 300 characters"),
+    ("acceptance: {max_bytes: 4096TiB}", "demo.yaml:9: acceptance.max_bytes = '4096TiB': must be less than or equal to 1125899906842624"),
     ("budget: {monthly_usd: 5}", "demo.yaml:9: budget: needs somebody to tell. Hint: set observability.alert_email"),
     ("budget: 5", "demo.yaml:9: budget = 5: must be a table of keys"),
     ("name: other", 'demo.yaml:9: is not valid YAML: found duplicate key "name" with value "other" (original value: "demo"). Hint: one key per name; see the line'),
@@ -175,6 +188,42 @@ def test_a_wrong_key_does_not_hide_the_rules(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_broken_yaml(tmp_path: Path, text: str, fault: str) -> None:
     assert faults(tmp_path, text) == [fault]
+
+
+BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BOMB, "demo.yaml:2: uses a YAML alias (*name)"),
+        ("&a\nname: *a\n", "uses a YAML alias"),
+        ("x: &x\n  <<: *x\n", "uses a YAML alias"),
+        ("[" * 5000, "is nested deeper than 20 levels"),
+        ("name: 0x" + "f" * 6000 + "\n", "name = a number without end: must be 2 to 40"),
+        ("name: \x00\n", "is not valid YAML"),
+    ],
+    ids=["bomb", "in itself", "merged with itself", "deep", "long number", "null byte"],
+)
+def test_hostile_yaml_is_told_at_once(tmp_path: Path, text: str, words: str) -> None:
+    told = faults(tmp_path, text)
+    assert any(words in line for line in told), told
+
+
+@pytest.mark.parametrize("special", ["/dev/zero", "fifo"])
+def test_only_a_regular_file_is_read(tmp_path: Path, special: str) -> None:
+    file = Path(special) if special.startswith("/") else tmp_path / "fifo"
+    if special == "fifo":
+        os.mkfifo(file)
+    with pytest.raises(SettingsError, match="is no regular file"):
+        load_settings(file)
+
+
+@pytest.mark.parametrize("file", sorted(CLUSTERS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_what_check_takes_acceptance_takes(tmp_path: Path, file: Path) -> None:
+    scenario = tmp_path / "acceptance.json"
+    scenario.write_text(json.dumps(acceptance_scenario(load_settings(file))), encoding="utf-8")
+    assert load_scenario(scenario).nodes >= 1
 
 
 def test_missing_file_names_the_neighbours(tmp_path: Path) -> None:
