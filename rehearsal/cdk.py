@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -52,6 +53,7 @@ def deploy(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,  # Ctrl-C is for us to handle: the CLI would end in the middle of a line
         )
         try:
             for raw in process.stdout or ():
@@ -62,7 +64,7 @@ def deploy(
             code = process.wait(timeout=TIMEOUT_S)
         finally:
             if process.poll() is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)  # the CLI and the app that it runs
                 process.wait()
     if code != 0:
         raise DeployFailed(f"cdk deploy ended with exit code {code}", [line for line in lines if line][-15:])

@@ -46,8 +46,11 @@ SYNTHESIS = re.compile(r"Synthesis time: ([0-9.]+)s")
 FAILED = re.compile(r"FAILED|ROLLBACK")
 
 
-class Interrupted(Exception):
-    """The user asked to stop, or the process that started us is gone."""
+class Interrupted(BaseException):
+    """The user asked to stop, or the process that started us is gone.
+
+    No Exception: a library that wraps every Exception into its own would make a failure of it.
+    """
 
 
 def main(specification: str) -> int:
