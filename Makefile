@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SETTINGS ?= clusters/rehearsal.yaml
 SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance rehearsal/standins/enroot 2>/dev/null)
 
-.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,12 @@ check: ## Formatting, types, import directions, shell scripts
 	.venv-test/bin/lint-imports
 	.venv-test/bin/shellcheck -x $(SCRIPTS)
 	.venv-test/bin/shfmt -d -i 2 -ci $(SCRIPTS)
+
+check-cloud: setup-test ## The stacks of every example through cdk-nag, cfn-lint and CDK's own validation
+	@.venv-test/bin/python -m pytest tests/stacks tests/cluster_config
+
+test-bootstrap: setup-test ## The node scripts' tests
+	@.venv-test/bin/python -m pytest tests/bootstrap
 
 clean: ## Remove everything the targets made
 	rm -rf .venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache

@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import subprocess
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,7 +15,10 @@ from rehearsal.specification import REPOSITORY
 
 CDK = REPOSITORY / "node_modules/.bin/cdk"
 JSII_CACHE = REPOSITORY / ".cache/jsii"  # without it every synth unpacks aws-cdk-lib again
-TIMEOUT_S = 900
+TIMEOUT_S = (
+    1500  # the acceptance of the example files ends itself after 20 to 30 minutes at most; a rehearsal far sooner
+)
+TAIL_LINES = 15
 CONCURRENCY = 2  # storage and observability do not wait for each other
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -43,31 +48,57 @@ def deploy(
         *("--method=direct", "--require-approval=never", "--progress=events", "--no-color", "--ci"),
         *(f"--concurrency={CONCURRENCY}", "--no-notices", "--no-version-reporting", "--no-path-metadata"),
     ]
-    lines: list[str] = []
     with log.open("w", encoding="utf-8") as stream:
-        process = subprocess.Popen(
-            command,
-            cwd=REPOSITORY,
-            env=_environment(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for us to handle: the CLI would end in the middle of a line
-        )
-        try:
-            for raw in process.stdout or ():
-                line = ANSI.sub("", raw.rstrip())
-                stream.write(f"{line}\n")
-                lines.append(line)
-                on_line(line)
-            code = process.wait(timeout=TIMEOUT_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # the CLI and the app that it runs
-                process.wait()
+
+        def take(line: str) -> None:
+            stream.write(f"{line}\n")
+            on_line(line)
+
+        code, tail = _follow(command, _environment(environment), take)
     if code != 0:
-        raise DeployFailed(f"cdk deploy ended with exit code {code}", [line for line in lines if line][-15:])
+        reason = (
+            f"cdk deploy ended with exit code {code}"
+            if code is not None
+            else f"cdk deploy not done after {TIMEOUT_S} s"
+        )
+        raise DeployFailed(reason, tail)
+
+
+def _follow(
+    command: list[str], environment: dict[str, str], take: Callable[[str], None]
+) -> tuple[int | None, list[str]]:
+    """Run the CLI, each line to ``take``; its exit code (None: out of time) and its last lines."""
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    process = subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for us to handle: the CLI would end in the middle of a line
+    )
+    overdue = threading.Event()
+
+    def end() -> None:
+        overdue.set()
+        os.killpg(process.pid, signal.SIGKILL)  # the CLI and the app that it runs
+
+    timer = threading.Timer(TIMEOUT_S, end)
+    timer.start()
+    try:
+        for raw in process.stdout or ():
+            line = ANSI.sub("", raw.rstrip())
+            tail += [line] if line else []
+            take(line)
+        process.wait()
+    finally:
+        timer.cancel()
+        if process.poll() is None:
+            end()
+            process.wait()
+    return None if overdue.is_set() else process.returncode, list(tail)
 
 
 def _environment(aws: Mapping[str, str]) -> dict[str, str]:
