@@ -78,8 +78,8 @@ def faults(one: Fleet) -> dict[str, Any]:
     return {
         "hosts": touched,
         "write": shell(one.head, "mkdir /opt/slipway/software/x"),
-        "hang": one.computes[-1].exec(["cat", "/etc/slipway/software.tsv"], timeout_s=1).rc,
-        "others": shell(one.computes[0], "mkdir -p /opt/slipway/software/x && echo free"),
+        "hang": one.computes[-1].exec(["mountpoint", "-q", "/fsx"], timeout_s=5).rc,
+        "others": shell(one.computes[0], "mountpoint -q /fsx && mkdir -p /opt/slipway/software/x && echo free"),
     }
 
 

@@ -169,7 +169,7 @@ def test_faults_on_purpose_touch_their_host_only(cluster: Any) -> None:
     faults = cluster["faults"]
     assert faults["hosts"] == ["head", "train-st-gpu-2"]
     assert "Read-only file system" in faults["write"]
-    assert faults["hang"] == 124
+    assert faults["hang"] not in (0, 124), "the shared file system is gone there"
     assert faults["others"] == "free"
 
 
