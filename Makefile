@@ -41,7 +41,7 @@ check: ## Formatting, types, import directions, shell scripts
 	.venv-test/bin/shellcheck -x $(SCRIPTS)
 	.venv-test/bin/shfmt -d -i 2 -ci $(SCRIPTS)
 
-check-cloud: setup-test ## The stacks of every example through cdk-nag, cfn-lint and CDK's own validation
+check-cloud: setup-test ## Two examples and a file with every part on, through cdk-nag, cfn-lint and CDK's own validation
 	@.venv-test/bin/python -m pytest tests/stacks tests/cluster_config
 
 test-bootstrap: setup-test ## The node scripts' tests

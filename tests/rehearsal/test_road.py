@@ -107,7 +107,11 @@ def test_good_and_broken_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.hosts
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [("bootstrap=compute", ("step compute/", "train-st-gpu-")), ("hang", ("step compute/", "exceeded"))],
+    [
+        ("bootstrap=compute", ("step compute/", "train-st-gpu-")),
+        ("bootstrap=head", ("head: step headnode/", "Read-only file system")),
+        ("hang", ("step compute/", "train-st-gpu-", "exceeded")),
+    ],
 )
 def test_a_broken_bootstrap_names_step_and_node(fault: str, words: tuple[str, ...], tmp_path: Path) -> None:
     before = traces()
