@@ -10,15 +10,22 @@ Source of keys and limits: ParallelCluster 3.16.1 ``pcluster/schemas/cluster_sch
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from slipway.settings import Queue, Settings
+from slipway.settings import Mount, Queue, Script, Settings, Slurm
 
 COMPUTE_ROOT_VOLUME_GIB = 200  # system, EFA and CUDA take about 60 GiB; the rest is for container layers without NVMe
-SCALEDOWN_IDLE_MINUTES = 10  # ParallelCluster's default, written down because it is what an idle GPU node costs
 NOBODY = "127.0.0.1/32"  # ParallelCluster opens SSH to the world when AllowedIps is left out
 THREADS_PER_CORE = 2  # all Intel and AMD types of the data file
 CAPACITY_TYPES = {"capacity-block": "CAPACITY_BLOCK", "on-demand": "ONDEMAND"}
+MOUNT_KINDS = {
+    "fsx-lustre": ("FsxLustre", "FsxLustreSettings", "FileSystemId"),
+    "fsx-openzfs": ("FsxOpenZfs", "FsxOpenZfsSettings", "VolumeId"),
+    "fsx-ontap": ("FsxOntap", "FsxOntapSettings", "VolumeId"),
+    "file-cache": ("FileCache", "FileCacheSettings", "FileCacheId"),
+    "efs": ("Efs", "EfsSettings", "FileSystemId"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,8 +54,8 @@ def placeholder_facts(settings: Settings) -> ClusterFacts:
     return ClusterFacts(
         head_node_subnet_id=network.head_node_subnet_id or "subnet-00000000000000001",
         compute_subnet_id=network.compute_subnet_id or "subnet-00000000000000002",
-        node_security_group_id="sg-00000000000000000",
-        file_system_id="fs-00000000000000000",
+        node_security_group_id=network.security_group_id or "sg-00000000000000000",
+        file_system_id=settings.storage.fsx.file_system_id or "fs-00000000000000000",
         script_url=f"s3://{bucket}/bootstrap/fetch-bundle.sh",
         bundle_url=f"s3://{bucket}/bootstrap/bundle.tar.gz",
         bundle_sha256="0" * 64,
@@ -64,15 +71,11 @@ def cluster_configuration(settings: Settings, facts: ClusterFacts) -> dict[str, 
         "Region": settings.region,
         "Image": {"Os": settings.os},
         "Imds": {"ImdsSupport": "v2.0"},
-        "Tags": [{"Key": "project", "Value": settings.name}],
+        "Tags": [{"Key": key, "Value": value} for key, value in {**settings.tags, "project": settings.name}.items()],
         "HeadNode": _head_node(settings, facts),
         "Scheduling": {
             "Scheduler": "slurm",
-            "SlurmSettings": {
-                "ScaledownIdletime": SCALEDOWN_IDLE_MINUTES,
-                # The custom resource does not stop the fleet before an update: running jobs are drained instead.
-                "QueueUpdateStrategy": "DRAIN",
-            },
+            "SlurmSettings": _slurm(settings.slurm),
             "SlurmQueues": [_queue(queue, facts) for queue in settings.queues],
         },
         "SharedStorage": _shared_storage(settings, facts),
@@ -90,6 +93,27 @@ def cluster_configuration(settings: Settings, facts: ClusterFacts) -> dict[str, 
     }
 
 
+def _slurm(slurm: Slurm) -> dict[str, Any]:
+    part: dict[str, Any] = {
+        "ScaledownIdletime": slurm.idle_minutes,
+        # The custom resource does not stop the fleet before an update: running jobs are drained instead.
+        "QueueUpdateStrategy": "DRAIN",
+    }
+    if slurm.database:
+        database = slurm.database
+        part["Database"] = {
+            "Uri": f"{database.host}:{database.port}",
+            "UserName": database.user,
+            "PasswordSecretArn": database.password_secret_arn,
+            **({"DatabaseName": database.name} if database.name else {}),
+        }
+    if slurm.external_slurmdbd:
+        part["ExternalSlurmdbd"] = {"Host": slurm.external_slurmdbd.host, "Port": slurm.external_slurmdbd.port}
+    if slurm.settings:
+        part["CustomSlurmSettings"] = [{key: value} for key, value in slurm.settings.items()]
+    return part
+
+
 def _head_node(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
     head = settings.head_node
     ssh = {"KeyName": head.key_pair, "AllowedIps": head.ssh_from or NOBODY}
@@ -97,12 +121,12 @@ def _head_node(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
         "InstanceType": head.instance_type,
         "Networking": {
             "SubnetId": facts.head_node_subnet_id,
-            "AdditionalSecurityGroups": [facts.node_security_group_id],
+            "AdditionalSecurityGroups": [facts.node_security_group_id, *head.security_group_ids],
         },
         "Ssh": {key: value for key, value in ssh.items() if value},
         "LocalStorage": {"RootVolume": _root_volume(head.root_volume_gib)},
-        "CustomActions": _custom_actions("head", facts),
-        "Iam": _iam(facts.head_node_policy_arns),
+        "CustomActions": _custom_actions("head", facts, head.scripts),
+        "Iam": _iam((*facts.head_node_policy_arns, *head.policy_arns)),
         "Imds": {"Secured": True},
     }
 
@@ -114,7 +138,8 @@ def _queue(queue: Queue, facts: ClusterFacts) -> dict[str, Any]:
     }
     if queue.reservation is None or queue.reservation.kind != "capacity-block":
         # A capacity block places its instances itself; for all others EFA wants the choice written down.
-        networking["PlacementGroup"] = {"Enabled": queue.placement_group}
+        name = {"Name": queue.placement_group} if isinstance(queue.placement_group, str) else {}
+        networking["PlacementGroup"] = {"Enabled": bool(queue.placement_group), **name}
     return {
         "Name": queue.name,
         "CapacityType": _capacity_type(queue),
@@ -128,8 +153,9 @@ def _queue(queue: Queue, facts: ClusterFacts) -> dict[str, Any]:
         },
         # Off: its prolog can hang every job start on p4d and p5 (aws-parallelcluster issue 6777).
         "HealthChecks": {"Gpu": {"Enabled": False}},
-        "CustomActions": _custom_actions("compute", facts),
-        "Iam": _iam(facts.compute_policy_arns),
+        "CustomActions": _custom_actions("compute", facts, queue.scripts),
+        "Iam": _iam((*facts.compute_policy_arns, *queue.policy_arns)),
+        **({"CustomSlurmSettings": dict(queue.slurm_settings)} if queue.slurm_settings else {}),
         "ComputeResources": [_compute_resource(queue)],
     }
 
@@ -164,9 +190,16 @@ def _root_volume(size_gib: int) -> dict[str, Any]:
     return {"Size": size_gib, "VolumeType": "gp3", "Encrypted": True}
 
 
-def _custom_actions(kind: str, facts: ClusterFacts) -> dict[str, Any]:
+def _custom_actions(kind: str, facts: ClusterFacts, scripts: Sequence[Script]) -> dict[str, Any]:
     arguments = [kind, facts.bundle_url, facts.bundle_sha256, *facts.node_arguments]
-    return {"OnNodeConfigured": {"Script": facts.script_url, "Args": arguments}}
+    own: dict[str, Any] = {"Script": facts.script_url, "Args": arguments}
+    if not scripts:
+        return {"OnNodeConfigured": own}
+    return {"OnNodeConfigured": {"Sequence": [own, *(_script(script) for script in scripts)]}}
+
+
+def _script(script: Script) -> dict[str, Any]:
+    return {"Script": script.url, **({"Args": list(script.arguments)} if script.arguments else {})}
 
 
 def _iam(policy_arns: tuple[str, ...]) -> dict[str, Any]:
@@ -184,6 +217,7 @@ def _shared_storage(settings: Settings, facts: ClusterFacts) -> list[dict[str, A
             "FsxLustreSettings": {"FileSystemId": facts.file_system_id},
         }
     ]
+    shared += [_mount(index, mount) for index, mount in enumerate(settings.storage.mounts, start=1)]
     home = settings.storage.home
     if home.kind == "ebs":
         shared.append(
@@ -195,3 +229,13 @@ def _shared_storage(settings: Settings, facts: ClusterFacts) -> list[dict[str, A
             }
         )
     return shared
+
+
+def _mount(number: int, mount: Mount) -> dict[str, Any]:
+    storage_type, part, key = MOUNT_KINDS[mount.kind]
+    return {
+        "Name": f"mount{number}",
+        "StorageType": storage_type,
+        "MountDir": mount.path,
+        part: {key: mount.id},
+    }

@@ -26,6 +26,10 @@ PARALLELCLUSTER_VERSION = "3.16.1"
 
 SIZE_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 SIZE = re.compile(r"^([0-9]{1,16})\s*(|B|KiB|MiB|GiB|TiB)$")
+GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,254}", re.ASCII)
+SLURM_VALUE = re.compile(
+    r"[A-Za-z0-9_.,:;/=+@%()\[\] -]{1,255}", re.ASCII
+)  # nothing that ends a line or a word of slurm.conf
 MAX_SIZE = 1 << 50  # bytes; what acceptance takes
 PRIVATE_RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")  # VPC user guide: RFC 1918 and 6598
 
@@ -81,6 +85,18 @@ def _number(value: Any) -> Any:
     return float(value)
 
 
+def _placement_group(value: Any) -> Any:
+    if isinstance(value, bool) or (isinstance(value, str) and GROUP_NAME.fullmatch(value)):
+        return value
+    raise PydanticCustomError("placement_group", "must be true, false or the name of an existing placement group")
+
+
+def _slurm_value(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or not SLURM_VALUE.fullmatch(str(value)):
+        raise PydanticCustomError("slurm_value", "must be a whole number, or text of one line without # and quotes")
+    return value
+
+
 def _no_truth_value(value: Any) -> Any:
     if isinstance(value, bool):
         raise PydanticCustomError("number", "must be a whole number")
@@ -115,6 +131,57 @@ SubnetId = Annotated[
 ReservationId = Annotated[
     str, _matches(r"cr-([0-9a-f]{8}|[0-9a-f]{17})", "must be a capacity reservation id such as cr-0123456789abcdef0")
 ]
+SecurityGroupId = Annotated[
+    str, _matches(r"sg-([0-9a-f]{8}|[0-9a-f]{17})", "must be a security group id such as sg-0123456789abcdef0")
+]
+FileSystemId = Annotated[
+    str, _matches(r"fs-[0-9a-f]{17}", "must be the id of an FSx file system such as fs-0123456789abcdef0")
+]
+PolicyArn = Annotated[
+    str,
+    _matches(
+        r"arn:aws[a-z-]*:iam::(aws|\d{12}):policy/[A-Za-z0-9_+=,.@/-]{1,512}",
+        "must be the ARN of a managed policy such as arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly",
+    ),
+]
+ScriptUrl = Annotated[
+    str,
+    _matches(
+        r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9_.=/-]{1,512}", "must be a script in S3: s3://BUCKET/KEY"
+    ),
+]
+ScriptArgument = Annotated[
+    str, _matches(r"[^\s\x00-\x1f'\"`$\\]{1,255}", "must be text without blanks, quotes, $ and \\")
+]
+MountPath = Annotated[
+    str,
+    _matches(r"(/(?!\.\.?(/|$))[A-Za-z0-9_.-]+)+", "must be an absolute path on the nodes such as /shared"),
+]
+MountId = Annotated[
+    str,
+    _matches(
+        r"(fs-([0-9a-f]{8}|[0-9a-f]{17})|fsvol-[0-9a-f]{17}|fc-[0-9a-f]{17})",
+        "must be the id of a file system (fs-...), an FSx volume (fsvol-...) or a file cache (fc-...)",
+    ),
+]
+SlurmKey = Annotated[
+    str, _matches(r"[A-Za-z][A-Za-z0-9]{0,63}", "must be a parameter of slurm.conf such as SlurmdTimeout")
+]
+SlurmValue = Annotated[int | str, BeforeValidator(_slurm_value)]
+SlurmParameters = dict[SlurmKey, SlurmValue]
+HostName = Annotated[
+    str, _matches(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "must be a host name or an address")
+]
+DatabaseUser = Annotated[str, _matches(r"[A-Za-z0-9_]{1,32}", "must be 1 to 32 letters, digits or _")]
+DatabaseName = Annotated[str, _matches(r"[0-9a-z_]{1,64}", "must be 1 to 64 lower-case letters, digits or _")]
+TagKey = Annotated[
+    str,
+    _matches(
+        r"(?!aws:)[A-Za-z0-9 _.:/=+@-]{1,128}", "must be a tag key of 1 to 128 characters, not starting with aws:"
+    ),
+]
+TagValue = Annotated[str, _matches(r"[A-Za-z0-9 _.:/=+@-]{0,256}", "must be a tag value of at most 256 characters")]
+PlacementGroup = Annotated[bool | str, BeforeValidator(_placement_group)]
 KeyPair = Annotated[str, _matches(r"[A-Za-z0-9 ._@()+=-]{1,255}", "must be the name of an EC2 key pair")]
 BucketName = Annotated[
     str,
@@ -162,17 +229,25 @@ LIST = Field(strict=False)
 
 
 class Network(Part):
-    """A new VPC (``cidr``) or an existing one (the three ids)."""
+    """A new VPC (``cidr``) or an existing one (the three ids, and the nodes' security group if there is one)."""
 
     cidr: PrivateCidr | None = None
     vpc_id: VpcId | None = None
     head_node_subnet_id: SubnetId | None = None
     compute_subnet_id: SubnetId | None = None
+    security_group_id: SecurityGroupId | None = None
 
     @property
     def is_new(self) -> bool:
         """Whether Slipway makes the VPC."""
         return self.vpc_id is None
+
+
+class Script(Part):
+    """A bootstrap action of the site, run after Slipway's own; it has to end within ParallelCluster's time-out."""
+
+    url: ScriptUrl
+    arguments: Annotated[tuple[ScriptArgument, ...], LIST] = ()
 
 
 class HeadNode(Part):
@@ -182,6 +257,9 @@ class HeadNode(Part):
     root_volume_gib: int = Field(200, ge=45, le=16384)  # ParallelCluster's images need 45 GiB
     key_pair: KeyPair | None = None
     ssh_from: Cidr | None = None
+    security_group_ids: Annotated[tuple[SecurityGroupId, ...], LIST] = ()
+    scripts: Annotated[tuple[Script, ...], LIST] = ()
+    policy_arns: Annotated[tuple[PolicyArn, ...], LIST] = ()
 
 
 class Reservation(Part):
@@ -201,8 +279,11 @@ class Queue(Part):
     max_count: int = Field(0, ge=0, le=1000)
     reservation: Reservation | None = None
     spot: bool = False
-    placement_group: bool = False
+    placement_group: PlacementGroup = False  # true: one of the queue's own; a name: one that exists
     efa: bool = False
+    scripts: Annotated[tuple[Script, ...], LIST] = ()
+    policy_arns: Annotated[tuple[PolicyArn, ...], LIST] = ()
+    slurm_settings: SlurmParameters = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -225,9 +306,13 @@ class Queue(Part):
 
 
 class Fsx(Part):
-    """FSx for Lustre. Capacity in GiB; throughput in MB/s per TiB (persistent types only)."""
+    """FSx for Lustre at /fsx: a new file system, or an existing one by its id alone.
 
-    deployment: Literal["persistent-2", "persistent-1", "scratch-2"] = "persistent-2"
+    Capacity in GiB; throughput in MB/s per TiB (persistent types only).
+    """
+
+    file_system_id: FileSystemId | None = None
+    deployment: Literal["persistent-2", "persistent-1", "scratch-2", "scratch-1"] = "persistent-2"
     capacity_gib: int = Field(4800, ge=1200, le=10**7)  # quotas end far below
     throughput_mb_s_per_tib: int | None = None
     compression: Literal["lz4", "none"] = "lz4"
@@ -249,13 +334,22 @@ class Home(Part):
     size_gib: int | None = Field(None, ge=1, le=16384)
 
 
+class Mount(Part):
+    """A file system that exists, mounted on every node at ``path``."""
+
+    path: MountPath
+    kind: Literal["fsx-lustre", "fsx-openzfs", "fsx-ontap", "file-cache", "efs"]
+    id: MountId
+
+
 class Storage(Part):
-    """The shared file system, the bucket behind it, and /home."""
+    """The shared file system, the bucket behind it, /home, and what else is mounted."""
 
     fsx: Fsx = Fsx(throughput_mb_s_per_tib=250)
     bucket: BucketName | None = None
     associations: Annotated[tuple[Association, ...], LIST] = ()
     home: Home = Home()
+    mounts: Annotated[tuple[Mount, ...], LIST] = ()
 
 
 class Observability(Part):
@@ -277,6 +371,32 @@ class Nccl(Part):
     nccl_version: NcclTag = "v2.28.7-1"
     ofi_version: OfiTag = "v1.17.2-aws"
     environment: Literal["recommended", "legacy"] = "recommended"
+
+
+class Database(Part):
+    """Slurm's accounting in a MySQL database of the site; the secret holds the password of ``user``."""
+
+    host: HostName
+    port: int = Field(3306, ge=1, le=65535)
+    user: DatabaseUser
+    password_secret_arn: SecretArn
+    name: DatabaseName | None = None
+
+
+class Slurmdbd(Part):
+    """Slurm's accounting by a slurmdbd that runs elsewhere."""
+
+    host: HostName
+    port: int = Field(6819, ge=1, le=65535)
+
+
+class Slurm(Part):
+    """The scheduler: minutes until idle dynamic nodes end, accounting, further parameters of slurm.conf."""
+
+    idle_minutes: int = Field(10, ge=1, le=1440)
+    database: Database | None = None
+    external_slurmdbd: Slurmdbd | None = None
+    settings: SlurmParameters = {}
 
 
 class Limit(Part):
@@ -319,6 +439,7 @@ class Settings(Part):
     head_node: HeadNode = HeadNode()
     queues: Annotated[tuple[Queue, ...], LIST] = Field(min_length=1, max_length=50)
     storage: Storage = Storage()
+    slurm: Slurm = Slurm()
     observability: Observability = Observability()
     images: Annotated[tuple[ImageUri, ...], LIST] = ()
     ngc_secret_arn: SecretArn | None = None
@@ -326,6 +447,7 @@ class Settings(Part):
     software_mirror: Mirror | None = None
     acceptance: Acceptance = Acceptance()
     budget: Budget | None = None
+    tags: dict[TagKey, TagValue] = {}
 
     @property
     def gpu_queue(self) -> Queue | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from constructs import Construct
 
 from slipway.bundle import REPOSITORY, write_bundle
 from slipway.cluster_config import ClusterFacts, cluster_configuration
-from slipway.settings import PARALLELCLUSTER_VERSION, Settings
+from slipway.settings import PARALLELCLUSTER_VERSION, Script, Settings
 from stacks.checks import accept
 from stacks.network import NetworkStack
 from stacks.observability import ObservabilityStack
@@ -49,6 +50,7 @@ class ClusterStack(Stack):
         self._bundle = self._bundle_asset()
         self._compute_policy = self._node_policy("ComputePolicy", "What every compute node may do")
         self._head_node_policy = self._node_policy("HeadNodePolicy", "What the head node may do")
+        self._grant_read_site_scripts()
         storage.grant_write_results(self._head_node_policy)
         observability.grant_remote_write(self._head_node_policy)
         self._grant_read_secret(self._head_node_policy)
@@ -95,6 +97,16 @@ class ClusterStack(Stack):
         arns = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in (self._script, self._bundle)]
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=arns)
 
+    def _grant_read_site_scripts(self) -> None:
+        """The site's own bootstrap actions, each by its exact key."""
+        for policy, scripts in (
+            (self._head_node_policy, self._settings.head_node.scripts),
+            (self._compute_policy, self._compute_scripts()),
+        ):
+            arns = _object_arns(scripts)
+            if arns:
+                iam.Grant.add_to_principal(grantee=policy, actions=["s3:GetObject"], resource_arns=arns)
+
     def _provider(self) -> CfnStack:
         """AWS's stack with the function that runs ParallelCluster, here allowed to hand our policies to the nodes."""
         region = self._settings.region
@@ -110,8 +122,25 @@ class ClusterStack(Stack):
         policy = iam.ManagedPolicy(
             self, "ProviderPolicy", description="What ParallelCluster needs beside its own policies"
         )
-        self._grant_read_scripts(policy)  # its validators look whether the scripts are there
+        self._grant_read_scripts(policy)  # its validators look whether they are there
+        self._grant_look_at_site_parts(policy)
         return policy
+
+    def _grant_look_at_site_parts(self, policy: iam.ManagedPolicy) -> None:
+        scripts = [*self._settings.head_node.scripts, *self._compute_scripts()]
+        for arns, action in (
+            (_object_arns(scripts), "s3:GetObject"),
+            (self._secret_arns(), "secretsmanager:DescribeSecret"),
+        ):
+            if arns:
+                iam.Grant.add_to_principal(grantee=policy, actions=[action], resource_arns=arns)
+
+    def _compute_scripts(self) -> list[Script]:
+        return [script for queue in self._settings.queues for script in queue.scripts]
+
+    def _secret_arns(self) -> list[str]:
+        database = self._settings.slurm.database
+        return [database.password_secret_arn] if database else []
 
     def _cluster(self, provider: CfnStack) -> CustomResource:
         """DeletionPolicy Delete: the instances go with the stack; file system and bucket stand in the storage stack."""
@@ -133,7 +162,7 @@ class ClusterStack(Stack):
             head_node_subnet_id=self._network.head_node_subnet_id,
             compute_subnet_id=self._network.compute_subnet_id,
             node_security_group_id=self._network.node_security_group.security_group_id,
-            file_system_id=self._storage.file_system.ref,
+            file_system_id=self._storage.file_system_id,
             script_url=self._script.s3_object_url,
             bundle_url=self._bundle.s3_object_url,
             bundle_sha256=self.bundle_sha256,
@@ -167,3 +196,9 @@ class ClusterStack(Stack):
             treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
         )
         alarm.add_alarm_action(actions.SnsAction(self._observability.alarm_topic))
+
+
+def _object_arns(scripts: Sequence[Script]) -> list[str]:
+    """ARNs of scripts in S3, each once, in a stable order."""
+    paths = dict.fromkeys(script.url.removeprefix("s3://") for script in scripts)
+    return [f"arn:{Aws.PARTITION}:s3:::{path}" for path in paths]

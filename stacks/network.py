@@ -24,10 +24,12 @@ class NetworkStack(Stack):
         self.vpc: ec2.IVpc = self._new_vpc(network, zone) if network.is_new else self._existing_vpc(network, zone)
         self.head_node_subnet_id = network.head_node_subnet_id or self.vpc.public_subnets[0].subnet_id
         self.compute_subnet_id = network.compute_subnet_id or self.vpc.private_subnets[0].subnet_id
-        self.node_security_group = self._node_security_group()
+        self.has_existing_security_group = network.security_group_id is not None
+        self.node_security_group = self._node_security_group(network.security_group_id)
         CfnOutput(self, "VpcId", value=self.vpc.vpc_id)
         CfnOutput(self, "HeadNodeSubnetId", value=self.head_node_subnet_id)
         CfnOutput(self, "ComputeSubnetId", value=self.compute_subnet_id)
+        CfnOutput(self, "NodeSecurityGroupId", value=self.node_security_group.security_group_id)
 
     def _new_vpc(self, network: Network, zone: str) -> ec2.Vpc:
         """One zone: EFA does not leave it. Instances with several network cards cannot have a public address."""
@@ -54,8 +56,13 @@ class NetworkStack(Stack):
         assert network.vpc_id, "is_new says otherwise"  # noqa: S101 (for mypy)
         return ec2.Vpc.from_vpc_attributes(self, "Vpc", vpc_id=network.vpc_id, availability_zones=[zone])
 
-    def _node_security_group(self) -> ec2.SecurityGroup:
-        """All traffic between nodes. EFA needs the rule to the group itself, both ways; a CIDR does not count."""
+    def _node_security_group(self, existing_id: str | None) -> ec2.ISecurityGroup:
+        """All traffic between nodes. EFA needs the rule to the group itself, both ways; a CIDR does not count.
+
+        An existing group stays as it is: whether it has these rules is a question of preflight.
+        """
+        if existing_id:
+            return ec2.SecurityGroup.from_security_group_id(self, "NodeSecurityGroup", existing_id, mutable=False)
         group = ec2.SecurityGroup(
             self,
             "NodeSecurityGroup",

@@ -30,7 +30,7 @@ BROKEN_UPLOADS_KEPT = Duration.days(7)
 
 
 class StorageStack(Stack):
-    """``bucket`` for data and results, ``file_system`` for the nodes."""
+    """``bucket`` for data and results, ``file_system_id`` for the nodes."""
 
     def __init__(
         self,
@@ -44,11 +44,10 @@ class StorageStack(Stack):
         super().__init__(scope, id, **kwargs)
         self._is_new_bucket = storage.bucket is None
         self.bucket = self._existing_bucket(storage.bucket) if storage.bucket else self._new_bucket()
-        group = self._security_group(network.vpc, network.node_security_group)
-        self.file_system = self._file_system(storage.fsx, subnet_id=network.compute_subnet_id, security_group=group)
+        self.file_system_id = storage.fsx.file_system_id or self._new_file_system(storage.fsx, network)
         self._associations(storage.associations)
         CfnOutput(self, "BucketName", value=self.bucket.bucket_name)
-        CfnOutput(self, "FileSystemId", value=self.file_system.ref)
+        CfnOutput(self, "FileSystemId", value=self.file_system_id)
 
     def grant_write_results(self, policy: iam.ManagedPolicy) -> None:
         """Add acceptance reports; nothing else of the bucket is read, replaced in silence (versions) or deleted."""
@@ -86,6 +85,14 @@ class StorageStack(Stack):
 
     def _existing_bucket(self, name: str) -> s3.IBucket:
         return s3.Bucket.from_bucket_name(self, "Bucket", name)
+
+    def _new_file_system(self, settings: Fsx, network: NetworkStack) -> str:
+        """In the nodes' own group when that is an existing one, which is not ours to add rules to."""
+        if network.has_existing_security_group:
+            group = network.node_security_group
+        else:
+            group = self._security_group(network.vpc, network.node_security_group)
+        return self._file_system(settings, subnet_id=network.compute_subnet_id, security_group=group).ref
 
     def _security_group(self, vpc: ec2.IVpc, nodes: ec2.ISecurityGroup) -> ec2.SecurityGroup:
         """Lustre's ports between servers and nodes: the servers open connections to their clients as well."""
@@ -142,7 +149,7 @@ class StorageStack(Stack):
         this = fsx.CfnDataRepositoryAssociation(
             self,
             id,
-            file_system_id=self.file_system.ref,
+            file_system_id=self.file_system_id,
             file_system_path=association.path,
             data_repository_path=self.bucket.s3_url_for_object(association.prefix or None),
             batch_import_meta_data_on_create=True,

@@ -1,0 +1,79 @@
+"""What a question is, and what it answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from slipway.source import PathKey
+
+if TYPE_CHECKING:
+    from slipway.preflight.aws import Aws
+    from slipway.settings import Settings
+
+
+class Status(str, Enum):
+    """How an answer is meant: a fault stops a deployment, a warning does not, could-not-ask leaves it open."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAULT = "fault"
+    COULD_NOT_ASK = "could-not-ask"
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """One finding. ``path`` names the key of the settings it is about; ``hint`` is the repair, empty for ok."""
+
+    status: Status
+    path: tuple[PathKey, ...]
+    text: str
+    hint: str = ""
+
+
+def ok(path: tuple[PathKey, ...], text: str) -> Answer:
+    """All is as the deployment needs it."""
+    return Answer(Status.OK, path, text)
+
+
+def warning(path: tuple[PathKey, ...], text: str, hint: str) -> Answer:
+    """It may go well; somebody should know."""
+    return Answer(Status.WARNING, path, text, hint)
+
+
+def fault(path: tuple[PathKey, ...], text: str, hint: str) -> Answer:
+    """The deployment would fail, or its cluster would be of no use."""
+    return Answer(Status.FAULT, path, text, hint)
+
+
+Ask = Callable[["Settings", "Aws"], Iterator[Answer]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """One thing to find out.
+
+    ``asks`` is the question in words, ``why`` what goes wrong without it, ``source`` where that is known from,
+    ``permissions`` the IAM actions it uses, ``examples`` one text of each kind of answer that is not ok (status, text):
+    documentation shows them and tests produce them. ``applies`` tells whether the settings give cause to ask.
+    """
+
+    name: str
+    asks: str
+    why: str
+    source: str
+    permissions: tuple[str, ...]
+    examples: tuple[tuple[Status, str], ...]
+    ask: Ask
+    applies: Callable[[Settings], bool] = lambda _: True
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The answers to one question and how long it took, in seconds."""
+
+    question: Question
+    answers: tuple[Answer, ...]
+    seconds: float
