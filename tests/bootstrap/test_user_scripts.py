@@ -125,11 +125,22 @@ printf 'all:\n\tgcc -shared -o libnccl-net.so -x c /dev/null\ninstall: all\n\tmk
 """
 
 
+TESTS_MAKEFILE = b"""
+all:
+\tmkdir -p build && printf '#!/bin/bash\\n' >build/all_reduce_perf && chmod 755 build/all_reduce_perf
+"""
+
+
 def sources(head: Host) -> None:
     nccl = pack({"nccl-2.28.7-1/Makefile": (MAKEFILE, 0o644)})
     plugin = pack({"p/autogen.sh": (b"#!/bin/bash\n", 0o755), "p/configure": (CONFIGURE, 0o755)})
+    tests = pack({"t/Makefile": (TESTS_MAKEFILE, 0o644)})
     sums = head.run("cat /srv/s3/mirror/SHA256SUMS").stdout
-    for name, content in (("nccl-2.28.7-1.tar.gz", nccl), ("aws-ofi-nccl-1.17.2.tar.gz", plugin)):
+    for name, content in (
+        ("nccl-2.28.7-1.tar.gz", nccl),
+        ("aws-ofi-nccl-1.17.2.tar.gz", plugin),
+        ("nccl-tests-2.17.6.tar.gz", tests),
+    ):
         head.put(f"/srv/s3/mirror/{name}", content)
         sums += f"{hashlib.sha256(content).hexdigest()}  {name}\n"
     head.put("/srv/s3/mirror/SHA256SUMS", sums.encode())
@@ -146,6 +157,7 @@ def test_shared_nccl_is_built_checked_and_found_by_a_node(head: Host) -> None:
     assert "nccl 2.28.7-1 from mirror" in out
     assert head.run("cat /fsx/nccl/.nccl_version").stdout == "v2.28.7-1\n"
     assert head.run("readlink /fsx/nccl/current").stdout == "versions/2.28.7-1_1.17.2\n"
+    head.run("test -x /fsx/nccl/current/nccl-tests/all_reduce_perf")
     head.run("/opt/slipway/current/compute/steps/30-nccl.sh")
     paths = head.run("source /etc/profile.d/nccl-shared.sh; echo $NCCL_VERSION $LD_LIBRARY_PATH").stdout
     assert (
