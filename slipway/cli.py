@@ -16,8 +16,8 @@ from ruamel.yaml import YAML
 from typer.exceptions import TyperException
 
 from slipway import __version__
-from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_USAGE, SettingsError, SlipwayError, UsageError
-from slipway.settings import load_settings
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_USAGE, SlipwayError, UsageError
+from slipway.settings import Examination, examine, load_settings
 
 app = typer.Typer(
     name="slipway",
@@ -36,25 +36,60 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 
 
 @app.command()
-def check(file: SettingsFile, as_json: AsJson = False) -> None:
-    """Say every fault of a settings file, with file:line, value, rule and hint. Asks nothing of AWS."""
-    try:
-        settings = load_settings(file)
-    except SettingsError as error:
-        if as_json:
-            print(
-                json.dumps({"file": str(file), "valid": False, "faults": [fault.as_dict() for fault in error.faults]})
-            )
-        else:
-            for fault in error.faults[:SHOWN_FAULTS]:
-                print(str(fault).translate(VISIBLE), file=sys.stderr)
-            print(f"{len(error.faults)} fault{'s' if len(error.faults) != 1 else ''} in {file}", file=sys.stderr)
-        raise typer.Exit(error.exit_code) from None
+def check(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.")
+    ] = None,
+    explain: Annotated[
+        str | None, typer.Option("--explain", metavar="RULE", help="Say why a rule exists; `all` lists them.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say everything wrong with a settings file: file:line, value, rule and hint. Asks nothing of AWS."""
+    if explain is not None:
+        _explain(explain, as_json)
+        return
+    if file is None:
+        raise UsageError("Missing argument FILE. Hint: slipway check clusters/rehearsal.yaml")
+    found = examine(file)
+    (_check_as_json if as_json else _check_as_text)(file, found)
+    raise typer.Exit(EXIT_USAGE if found.faults else EXIT_GOOD)
+
+
+def _explain(name: str, as_json: bool) -> None:
+    from slipway.rules.explain import explain
+
+    rows = explain(name)
     if as_json:
-        print(json.dumps({"file": str(file), "valid": True, "faults": []}))
+        print(json.dumps([row.as_dict() for row in rows]))
+    elif name == "all":
+        for row in rows:
+            print(f"{row.name:32} {row.kind:8} {row.severity}")
     else:
+        print(rows[0])
+
+
+def _check_as_json(file: Path, found: Examination) -> None:
+    told = {"faults": found.faults, "warnings": found.warnings}
+    lists = {kind: [fault.as_dict() for fault in faults] for kind, faults in told.items()}
+    print(json.dumps({"file": str(file), "valid": not found.faults, **lists}))
+
+
+def _check_as_text(file: Path, found: Examination) -> None:
+    told = sorted((*found.faults, *found.warnings), key=lambda fault: (fault.line, fault.path))
+    for fault in told[:SHOWN_FAULTS]:
+        print(str(fault).translate(VISIBLE), file=sys.stderr)
+    if told:
+        counts = f"{_plural(len(found.faults), 'fault')}, {_plural(len(found.warnings), 'warning')}"
+        print(f"{counts} in {file}", file=sys.stderr)
+    settings = found.settings
+    if settings:
         nodes = ", ".join(f"{queue.name}: {_count(queue)} x {queue.instance_type}" for queue in settings.queues)
         print(f"{file}: good ({settings.name} in {settings.zone}; {nodes})")
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 @export.command("pcluster")
@@ -80,6 +115,23 @@ def export_pcluster(
         "placeholders stand for ids that only a deployment knows: subnets, security group, file system, assets",
         file=sys.stderr,
     )
+
+
+@app.command()
+def cost(
+    file: SettingsFile,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Prices of the data file alone; asks nothing of AWS.")
+    ] = False,
+    hours: Annotated[
+        float | None, typer.Option(min=0, help="Hours the capacity block lasts, when AWS is not asked for it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the cluster costs an hour, a month and over its capacity block, part by part."""
+    from slipway.cost.command import cost as run
+
+    raise typer.Exit(run(file, live=not offline, as_json=as_json, hours=hours))
 
 
 @app.command()
