@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SETTINGS ?= clusters/rehearsal.yaml
 SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance rehearsal/standins/enroot 2>/dev/null)
 
-.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap docs bench-check clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,7 @@ check: ## Formatting, types, import directions, shell scripts
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
 	.venv-test/bin/lint-imports
+	.venv-test/bin/python -m slipway.documentation --check
 	.venv-test/bin/shellcheck -x $(SCRIPTS)
 	.venv-test/bin/shfmt -d -i 2 -ci $(SCRIPTS)
 
@@ -46,6 +47,12 @@ check-cloud: setup-test ## Two examples and a file with every part on, through c
 
 test-bootstrap: setup-test ## The node scripts' tests
 	@.venv-test/bin/python -m pytest tests/bootstrap
+
+docs: setup ## Write docs/checks.md and the JSON Schema of the settings anew, from the code
+	@.venv/bin/python -m slipway.documentation
+
+bench-check: setup-test ## 49 faults beside pcluster's dry run, and how long finding them takes
+	@.venv-test/bin/python -m bench.check
 
 clean: ## Remove everything the targets made
 	rm -rf .venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache

@@ -7,12 +7,10 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from ruamel.yaml import YAML
 from typer.exceptions import TyperException
 
 from slipway import __version__
@@ -27,12 +25,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 export = typer.Typer(help="Write the cluster in the form of another tool.", no_args_is_help=True)
+import_ = typer.Typer(help="Make a settings file from another tool's file.", no_args_is_help=True)
 app.add_typer(export, name="export")
+app.add_typer(import_, name="import")
 
 SHOWN_FAULTS = 100
 VISIBLE = dict.fromkeys((*range(32), 127), "?")  # what a file holds must not steer the terminal
 SettingsFile = Annotated[Path, typer.Argument(metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; standard output when left out.")]
+Deployed = Annotated[bool, typer.Option("--deployed", help="Ids from the stacks that stand, read from AWS.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one.")]
+Name = Annotated[str | None, typer.Option("--name", help="The cluster's name.")]
+RegionName = Annotated[str | None, typer.Option("--region", help="The AWS region, e.g. us-east-1.")]
+ZoneName = Annotated[str | None, typer.Option("--zone", help="The availability zone, e.g. us-east-1a.")]
 
 
 @app.command()
@@ -94,27 +101,124 @@ def _plural(count: int, word: str) -> str:
 
 @export.command("pcluster")
 def export_pcluster(
-    file: SettingsFile,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write; standard output when left out.")
-    ] = None,
-    as_json: AsJson = False,
+    file: SettingsFile, output: Output = None, deployed: Deployed = False, force: Force = False, as_json: AsJson = False
 ) -> None:
     """Write ParallelCluster's cluster configuration. Ids that only a deployment knows are placeholders, each named."""
-    from slipway.cluster_config import cluster_configuration, placeholder_facts
+    from slipway.exporter import export_pcluster as run
 
-    settings = load_settings(file)
-    facts = placeholder_facts(settings)
-    configuration = cluster_configuration(settings, facts)
-    write = _json_writer(configuration) if as_json else _yaml_writer(configuration)
-    if output is None:
-        write(sys.stdout)
-    else:
-        _write_whole(output, write)
-    print(
-        "placeholders stand for ids that only a deployment knows: subnets, security group, file system, assets",
-        file=sys.stderr,
-    )
+    raise typer.Exit(run(file, output, as_json=as_json, deployed=deployed, force=force))
+
+
+@export.command("env")
+def export_env(
+    file: SettingsFile,
+    output: Output = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="The queue to describe; the first one with GPUs when left out.")
+    ] = None,
+    deployed: Deployed = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write shell variables (INSTANCE, NUM_INSTANCES, ...) as runbooks for ParallelCluster want them."""
+    from slipway.exporter import export_env as run
+
+    raise typer.Exit(run(file, output, queue=queue, as_json=as_json, deployed=deployed, force=force))
+
+
+@import_.command("pcluster")
+def import_pcluster(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A ParallelCluster configuration (3.x, YAML).")],
+    output: Output = None,
+    name: Name = None,
+    region: RegionName = None,
+    zone: ZoneName = None,
+    vpc_id: Annotated[str | None, typer.Option("--vpc-id", help="The VPC of the configuration's subnets.")] = None,
+    variables: Annotated[
+        Path | None, typer.Option("--variables", help="A file of export NAME=value lines for placeholders ${NAME}.")
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a ParallelCluster configuration into a settings file; say by path what could not be carried over."""
+    from slipway.importer import import_pcluster as run
+
+    given = {"name": name, "region": region, "zone": zone, "vpc_id": vpc_id}
+    raise typer.Exit(run(file, output, **given, variables=variables, as_json=as_json, force=force))
+
+
+@import_.command("env")
+def import_env(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of export NAME=value lines; it is never run.")],
+    output: Output = None,
+    name: Name = None,
+    region: RegionName = None,
+    zone: ZoneName = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a runbook's shell variables into a settings file."""
+    from slipway.importer import import_env as run
+
+    raise typer.Exit(run(file, output, name=name, region=region, zone=zone, as_json=as_json, force=force))
+
+
+@app.command()
+def init(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The settings file to write; NAME.yaml here when left out.")
+    ] = None,
+    name: Name = None,
+    region: RegionName = None,
+    zone: ZoneName = None,
+    os_name: Annotated[str | None, typer.Option("--os", help="ubuntu2204, ubuntu2404 or alinux2023.")] = None,
+    instance_type: Annotated[str | None, typer.Option("--instance-type", help="Of the compute nodes.")] = None,
+    count: Annotated[str | None, typer.Option("--count", help="Compute nodes.")] = None,
+    reservation: Annotated[str | None, typer.Option("--reservation", help="Id of the reservation, or none.")] = None,
+    reservation_kind: Annotated[
+        str | None, typer.Option("--reservation-kind", help="capacity-block or on-demand.")
+    ] = None,
+    key_pair: Annotated[str | None, typer.Option("--key-pair", help="EC2 key pair for SSH, or none.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: take the defaults for what is not given.")] = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for a new cluster, offer the reservations that are there, and write its settings file."""
+    from slipway.init import init as run
+
+    given = {
+        "name": name,
+        "region": region,
+        "zone": zone,
+        "os": os_name,
+        "instance_type": instance_type,
+        "count": count,
+        "reservation": reservation,
+        "reservation_kind": reservation_kind,
+        "key_pair": key_pair,
+    }
+    raise typer.Exit(run(output, ask=_ask, given=given, yes=yes, as_json=as_json, force=force))
+
+
+def _ask(text: str, default: str) -> str:
+    """On standard error: standard output is for what the command writes."""
+    answer: str = typer.prompt(text, default=default, err=True, show_default=bool(default))
+    return answer
+
+
+@app.command()
+def preflight(
+    file: SettingsFile,
+    profile: Annotated[str | None, typer.Option("--profile", help="A profile of the AWS configuration.")] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, max=300, help="Seconds that a question may take.")
+    ] = 20.0,
+    as_json: AsJson = False,
+) -> None:
+    """Ask AWS, read-only, whether the cluster can be deployed: reservation, quotas, network, bucket, names and more."""
+    from slipway.preflight.command import preflight as run
+
+    raise typer.Exit(run(file, as_json=as_json, profile=profile, timeout_s=timeout))
 
 
 @app.command()
@@ -180,30 +284,6 @@ def version() -> None:
 
 def _count(queue: Any) -> str:
     return str(queue.max_count) if queue.min_count == queue.max_count else f"{queue.min_count} to {queue.max_count}"
-
-
-def _yaml_writer(configuration: dict[str, Any]) -> Callable[[Any], None]:
-    yaml = YAML()
-    yaml.default_flow_style = False
-    return lambda stream: yaml.dump(configuration, stream)
-
-
-def _json_writer(configuration: dict[str, Any]) -> Callable[[Any], None]:
-    return lambda stream: print(json.dumps(configuration, indent=2), file=stream)
-
-
-def _write_whole(path: Path, write: Callable[[Any], None]) -> None:
-    """Write ``path`` completely or not at all."""
-    if not path.name or path.is_dir():
-        raise UsageError(f"--output {path or repr('')}: is no file. Hint: name the file to write")
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            write(stream)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise SlipwayError(f"{path}: cannot be written: {error.strerror}. Hint: another --output") from None
 
 
 def main() -> int:

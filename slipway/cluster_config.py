@@ -109,6 +109,7 @@ def _slurm(slurm: Slurm) -> dict[str, Any]:
         }
     if slurm.external_slurmdbd:
         part["ExternalSlurmdbd"] = {"Host": slurm.external_slurmdbd.host, "Port": slurm.external_slurmdbd.port}
+        part["MungeKeySecretArn"] = slurm.external_slurmdbd.munge_key_secret_arn
     if slurm.settings:
         part["CustomSlurmSettings"] = [{key: value} for key, value in slurm.settings.items()]
     return part

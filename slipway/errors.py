@@ -25,10 +25,11 @@ EXIT_ENVIRONMENT = 3
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One thing wrong with a settings file.
+    """One thing wrong with a settings file, or, with severity "warning", one thing to know.
 
     ``file`` and ``line`` (1-based, 0 when the file as a whole is meant) give the place, ``path`` the key
     (``queues[0].count``), ``value`` what stands there (None: nothing), ``rule`` what should, ``hint`` the repair.
+    ``rule_name`` names the row of ``slipway.rules.RULES`` that says why.
     """
 
     file: str
@@ -37,12 +38,21 @@ class Fault:
     value: str | None
     rule: str
     hint: str = ""
+    rule_name: str = ""
+    severity: str = "fault"
+
+    @property
+    def message(self) -> str:
+        """Everything but the place in the file and the rule's name."""
+        subject = f"{self.path} = {self.value}" if self.value is not None and self.path else self.path
+        text = ": ".join(part for part in (subject, self.rule) if part)
+        return f"{text}. Hint: {self.hint}" if self.hint else text
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        subject = f"{self.path} = {self.value}" if self.value is not None and self.path else self.path
-        text = ": ".join(part for part in (place, subject, self.rule) if part)
-        return f"{text}. Hint: {self.hint}" if self.hint else text
+        kind = "warning: " if self.severity == "warning" else ""
+        name = f" [{self.rule_name}]" if self.rule_name else ""
+        return f"{place}: {kind}{self.message}{name}"
 
     def as_dict(self) -> dict[str, str | int | None]:
         """The fault for ``--json``."""

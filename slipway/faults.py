@@ -1,56 +1,85 @@
-"""pydantic's errors told in Slipway's words, with file, line and "did you mean"."""
+"""pydantic's errors told in Slipway's words, with file, line, rule and "did you mean"."""
 
 from __future__ import annotations
 
-import difflib
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from slipway.errors import Fault
-from slipway.source import PathKey, Source, path_text
+from slipway.rules import RULES_BY_NAME
+from slipway.source import NOTHING, SECRETS, PathKey, Place, Source, path_text, redacted
+from slipway.words import did_you_mean, nearest
+
+__all__ = ["did_you_mean", "faults_of", "model_in", "secret_faults"]
 
 KIND_WORDS = {
     "int": "a whole number",
     "float": "a number",
+    "finite_number": "a number",
     "bool": "true or false",
     "string": "text (in quotes if it looks like a number)",
     "tuple": "a list",
     "list": "a list",
     "date": "a date such as 2026-11-27",
+    "model": "a table of keys",
+    "dict": "a table of keys",
 }
+BOUNDS = ("greater_than", "less_than")
+LENGTHS = ("too_short", "too_long")
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """A hint naming the nearest choice, or the first few choices when none is near."""
-    known = list(choices)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"one of: {', '.join(known)}" if len(known) <= 20 else ""
-
-
-def faults_of(
-    error: ValidationError, source: Source, model: type[BaseModel]
-) -> tuple[list[Fault], list[tuple[PathKey, ...]]]:
-    """Every error as a Fault, and the paths that are wrong."""
+def faults_of(error: ValidationError, source: Source, model: type[BaseModel]) -> tuple[list[Fault], list[Place]]:
+    """Every error as a Fault, and the paths that are wrong or were meant by a misspelled key."""
     faults, paths = [], []
     for detail in error.errors(include_url=False):
         path = _path_in_file(detail["loc"], source)
-        if detail["type"] == "too_short" and source.value(path) not in (None, "[]"):
+        if detail["type"] == "too_short" and source.node(path) not in (NOTHING, []):
             continue  # the list is short only because its items, each told by itself, are wrong
-        rule, hint = _rule_and_hint(detail, path, model)
-        faults.append(Fault(source.file, source.line(path), path_text(path), source.value(path), rule, hint))
         paths.append(path)
+        rule, text, hint = _told(detail, path, model)
+        if rule == "unknown-key":
+            meant = nearest(str(path[-1]), _keys_beside(path, model))
+            paths += [(*path[:-1], meant)] if meant else []
+        subject = redacted(path_text(path))
+        faults.append(
+            Fault(source.file, source.line(path), subject, source.value(path), text, redacted(hint), rule_name=rule)
+        )
     return faults, paths
 
 
-def _path_in_file(loc: Sequence[PathKey], source: Source) -> tuple[PathKey, ...]:
+def secret_faults(source: Source) -> list[Fault]:
+    """A fault for every line that holds what looks like a secret, comments included. The secret is not repeated."""
+    if not SECRETS.search(source.text):
+        return []
+    text, hint = (
+        "looks like a secret",
+        "keep it in Secrets Manager, name its ARN here, and make a new key: this one is known",
+    )
+    on_line: dict[int, Place] = {}
+    for path, line in source.lines.items():
+        on_line[line] = path
+    return [
+        Fault(
+            source.file,
+            number,
+            redacted(path_text(on_line.get(number, ()))),
+            None,
+            text,
+            hint,
+            rule_name="secret-value",
+        )
+        for number, line in enumerate(source.text.split("\n"), start=1)
+        if SECRETS.search(line)
+    ]
+
+
+def _path_in_file(loc: Sequence[PathKey], source: Source) -> Place:
     """The error's location without pydantic's own parts (names of union members and validators)."""
     path: list[PathKey] = []
-    node: Any = source.tree
+    node: Any = source.data
     for index, key in enumerate(loc):
         inside = (isinstance(node, dict) and key in node) or (
             isinstance(node, list) and isinstance(key, int) and key < len(node)
@@ -58,38 +87,44 @@ def _path_in_file(loc: Sequence[PathKey], source: Source) -> tuple[PathKey, ...]
         if inside:
             path.append(key)
             node = node[key]
-        elif index == len(loc) - 1 and isinstance(node, dict):
+        elif index == len(loc) - 1 and isinstance(node, dict) and key != "[key]":
             path.append(key)  # a missing key is named although it does not stand in the file
     return tuple(path)
 
 
-def _rule_and_hint(detail: Any, path: Sequence[PathKey], model: type[BaseModel]) -> tuple[str, str]:
-    kind, context = detail["type"], detail.get("ctx") or {}
+def _told(detail: Any, path: Sequence[PathKey], model: type[BaseModel]) -> tuple[str, str, str]:
+    """The rule's name, what is wrong, and the hint."""
+    kind, context = str(detail["type"]), detail.get("ctx") or {}
     if kind == "extra_forbidden":
-        return "is not a known key", did_you_mean(str(path[-1]), _keys_beside(path, model))
+        return "unknown-key", "is not a known key", did_you_mean(str(path[-1]), _keys_beside(path, model))
     if kind == "missing":
-        return "is missing", "every cluster needs it; see clusters/*.yaml for examples"
+        return "missing-key", "is missing", "every cluster needs it; see clusters/*.yaml for examples"
     if kind == "literal_error":
         expected = str(context.get("expected", "")).replace("'", "")
-        return f"must be one of {expected}", _literal_hint(detail["input"], expected)
-    if kind == "instance_type":
-        return detail["msg"], did_you_mean(str(detail["input"]), context["choices"])
+        return "not-a-choice", f"must be one of {expected}", _literal_hint(detail["input"], expected)
+    if kind in RULES_BY_NAME:
+        choices = context.get("choices")
+        return kind, detail["msg"], did_you_mean(str(detail["input"]), choices) if choices else ""
+    if kind.startswith(BOUNDS):
+        return "out-of-range", _lower_first(detail["msg"]), ""
+    if kind in LENGTHS:
+        few, many = context.get("min_length"), context.get("max_length")
+        return (
+            "list-length",
+            f"must have at least {few} item" if many is None else f"must have at most {many} items",
+            "",
+        )
     for prefix, words in KIND_WORDS.items():
-        if kind in {f"{prefix}_type", f"{prefix}_parsing", f"{prefix}_from_float"} or (
-            prefix == "date" and kind.startswith("date")
-        ):
-            return f"must be {words}", ""
-    if kind in {"model_type", "dict_type", "model_attributes_type"}:
-        return "must be a table of keys", ""
-    return _lower_first(detail["msg"]), ""
+        if kind.startswith(prefix):
+            return "wrong-type", f"must be {words}", ""
+    return "wrong-type", _lower_first(detail["msg"]), ""
 
 
 def _literal_hint(value: Any, expected: str) -> str:
     if not isinstance(value, str):
         return ""
-    choices = expected.replace(" or ", ", ").split(", ")
-    hint = did_you_mean(str(value), choices)
-    return hint if hint.startswith("did") else ""
+    near = nearest(value, expected.replace(" or ", ", ").split(", "))
+    return f"did you mean {near}?" if near else ""
 
 
 def _lower_first(text: str) -> str:
@@ -103,18 +138,19 @@ def _keys_beside(path: Sequence[PathKey], model: type[BaseModel]) -> list[str]:
         if isinstance(key, int):
             continue
         field = model.model_fields.get(key)
-        inner = _model_in(field.annotation) if field else None
+        inner = model_in(field.annotation) if field else None
         if inner is None:
             return []
         model = inner
     return list(model.model_fields)
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field's annotation holds, if any."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in typing.get_args(annotation):
-        found = _model_in(argument)
+        found = model_in(argument)
         if found:
             return found
     return None

@@ -1,13 +1,14 @@
-"""Facts of EC2 instance types, read from one data file (``data/instance_types.yaml``, with its sources)."""
+"""Facts of EC2 instance types, read from one data file (``data/instance_types.json``, with its sources)."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 
-from ruamel.yaml import YAML
+DATA_FILE = Path(__file__).with_name("data") / "instance_types.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,7 @@ class InstanceType:
     nvlink_gb_s: int | None = None
     efa_generation: int | None = None
     plugin_protocol: str | None = None
+    capacity_block: bool = False
 
     @property
     def memory_gib(self) -> int:
@@ -43,8 +45,7 @@ class InstanceType:
 
 
 def _load() -> Mapping[str, InstanceType]:
-    text = resources.files("slipway").joinpath("data/instance_types.yaml").read_text(encoding="utf-8")
-    rows = YAML(typ="safe", pure=True).load(text)["instance_types"]
+    rows = json.loads(DATA_FILE.read_text(encoding="utf-8"))["instance_types"]
     return MappingProxyType({name: InstanceType(name=name, **row) for name, row in rows.items()})
 
 

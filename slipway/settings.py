@@ -1,11 +1,14 @@
 """The settings: what one file says about a cluster, validated and frozen.
 
-``load_settings(file)`` gives a ``Settings`` or raises ``SettingsError`` with every fault at once. The rules that join
-several fields stand in ``slipway.rules``; the rules of a single field stand with the field.
+``load_settings(file)`` gives a ``Settings`` or raises ``SettingsError`` with every fault at once; ``examine(file)``
+gives warnings too. The rules that join several fields stand in ``slipway.rules``; the rules of a single field stand
+with the field, and the reason of each in ``slipway.rules.fields``.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import datetime
 import ipaddress
 import re
@@ -16,10 +19,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from slipway.errors import Fault, SettingsError, UsageError
-from slipway.faults import faults_of
+from slipway.faults import faults_of, secret_faults
 from slipway.instances import INSTANCE_TYPES, InstanceType
 from slipway.rules import rule_faults
-from slipway.source import PathKey, Source, read_source
+from slipway.source import Place, Source, read_source
 
 PARALLELCLUSTER_VERSION = "3.16.1"
 """The ParallelCluster release the cluster configuration, the provider template and the images are made for."""
@@ -36,17 +39,19 @@ PRIVATE_RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/1
 
 def _size(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise PydanticCustomError("size", "must be a size such as 16MiB or a number of bytes")
+        raise PydanticCustomError("size-form", "must be a size such as 16MiB or a number of bytes")
     match = SIZE.match(str(value))
     if match is None:
-        raise PydanticCustomError("size", "must be a size such as 16MiB (B, KiB, MiB, GiB, TiB) or a number of bytes")
+        raise PydanticCustomError(
+            "size-form", "must be a size such as 16MiB (B, KiB, MiB, GiB, TiB) or a number of bytes"
+        )
     return int(match[1]) * SIZE_UNITS[match[2]]
 
 
 def _instance_type(value: Any) -> Any:
     if isinstance(value, str) and value not in INSTANCE_TYPES:
         raise PydanticCustomError(
-            "instance_type", "is not an instance type that Slipway knows", {"choices": sorted(INSTANCE_TYPES)}
+            "instance-type-unknown", "is not an instance type that Slipway knows", {"choices": sorted(INSTANCE_TYPES)}
         )
     return value
 
@@ -56,50 +61,58 @@ def _cidr(value: Any) -> Any:
         network = ipaddress.IPv4Network(value if isinstance(value, str) else "")
     except ValueError:
         raise PydanticCustomError(
-            "cidr", "must be an IPv4 network such as 10.0.0.0/16, with no host bits set"
+            "cidr-form", "must be an IPv4 network such as 10.0.0.0/16, with no host bits set"
         ) from None
     return str(network)
 
 
-def _matches(pattern: str, rule: str) -> BeforeValidator:
-    expression = re.compile(pattern, re.ASCII)
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """A check that text has one form. ``rule_name`` is its row in ``slipway.rules.fields``."""
 
-    def check(value: Any) -> Any:
-        if not isinstance(value, str) or not expression.fullmatch(value):
-            raise PydanticCustomError("pattern", rule)
+    rule_name: str
+    pattern: re.Pattern[str]
+    rule: str
+
+    def __call__(self, value: Any) -> Any:
+        """Give ``value`` back, or raise what pydantic collects."""
+        if not isinstance(value, str) or not self.pattern.fullmatch(value):
+            raise PydanticCustomError(self.rule_name, self.rule)
         return value
 
-    return BeforeValidator(check)
+
+def _matches(rule_name: str, pattern: str, rule: str) -> BeforeValidator:
+    return BeforeValidator(Form(rule_name, re.compile(pattern, re.ASCII), rule))
 
 
 def _private_cidr(value: Any) -> Any:
     network = ipaddress.IPv4Network(_cidr(value))
     if not any(network.subnet_of(ipaddress.IPv4Network(private)) for private in PRIVATE_RANGES):
-        raise PydanticCustomError("cidr", f"must lie in a private range: {', '.join(PRIVATE_RANGES)}")
+        raise PydanticCustomError("cidr-private", f"must lie in a private range: {', '.join(PRIVATE_RANGES)}")
     return str(network)
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise PydanticCustomError("number", "must be a number")
+        raise PydanticCustomError("wrong-type", "must be a number")
     return float(value)
 
 
 def _placement_group(value: Any) -> Any:
     if isinstance(value, bool) or (isinstance(value, str) and GROUP_NAME.fullmatch(value)):
         return value
-    raise PydanticCustomError("placement_group", "must be true, false or the name of an existing placement group")
+    raise PydanticCustomError("placement-group-name", "must be true, false or the name of an existing placement group")
 
 
 def _slurm_value(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, str)) or not SLURM_VALUE.fullmatch(str(value)):
-        raise PydanticCustomError("slurm_value", "must be a whole number, or text of one line without # and quotes")
+        raise PydanticCustomError("slurm-value", "must be a whole number, or text of one line without # and quotes")
     return value
 
 
 def _no_truth_value(value: Any) -> Any:
     if isinstance(value, bool):
-        raise PydanticCustomError("number", "must be a whole number")
+        raise PydanticCustomError("wrong-type", "must be a whole number")
     return value
 
 
@@ -111,6 +124,7 @@ Cidr = Annotated[str, BeforeValidator(_cidr)]
 ClusterName = Annotated[
     str,
     _matches(
+        "cluster-name",
         r"[a-z][a-z0-9-]{0,38}[a-z0-9]",
         "must be 2 to 40 characters: a lower-case letter, then letters, digits or -, no - last",
     ),
@@ -118,28 +132,46 @@ ClusterName = Annotated[
 QueueName = Annotated[
     str,
     _matches(
+        "queue-name",
         r"[a-z][a-z0-9-]{0,23}[a-z0-9]",
         "must be 2 to 25 characters: a lower-case letter, then letters, digits or -, no - last",
     ),
 ]
-Region = Annotated[str, _matches(r"[a-z]{2}(-[a-z]+)+-\d", "must be an AWS region such as us-east-1")]
-Zone = Annotated[str, _matches(r"[a-z]{2}(-[a-z]+)+-\d[a-z]", "must be an availability zone such as us-east-1a")]
-VpcId = Annotated[str, _matches(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", "must be a VPC id such as vpc-0123456789abcdef0")]
+Region = Annotated[str, _matches("region-form", r"[a-z]{2,4}(-[a-z]+)+-\d", "must be an AWS region such as us-east-1")]
+Zone = Annotated[
+    str, _matches("zone-form", r"[a-z]{2,4}(-[a-z]+)+-\d[a-z]", "must be an availability zone such as us-east-1a")
+]
+VpcId = Annotated[
+    str, _matches("vpc-id", r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", "must be a VPC id such as vpc-0123456789abcdef0")
+]
 SubnetId = Annotated[
-    str, _matches(r"subnet-([0-9a-f]{8}|[0-9a-f]{17})", "must be a subnet id such as subnet-0123456789abcdef0")
+    str,
+    _matches("subnet-id", r"subnet-([0-9a-f]{8}|[0-9a-f]{17})", "must be a subnet id such as subnet-0123456789abcdef0"),
 ]
 ReservationId = Annotated[
-    str, _matches(r"cr-([0-9a-f]{8}|[0-9a-f]{17})", "must be a capacity reservation id such as cr-0123456789abcdef0")
+    str,
+    _matches(
+        "reservation-id",
+        r"cr-([0-9a-f]{8}|[0-9a-f]{17})",
+        "must be a capacity reservation id such as cr-0123456789abcdef0",
+    ),
 ]
 SecurityGroupId = Annotated[
-    str, _matches(r"sg-([0-9a-f]{8}|[0-9a-f]{17})", "must be a security group id such as sg-0123456789abcdef0")
+    str,
+    _matches(
+        "security-group-id",
+        r"sg-([0-9a-f]{8}|[0-9a-f]{17})",
+        "must be a security group id such as sg-0123456789abcdef0",
+    ),
 ]
 FileSystemId = Annotated[
-    str, _matches(r"fs-[0-9a-f]{17}", "must be the id of an FSx file system such as fs-0123456789abcdef0")
+    str,
+    _matches("file-system-id", r"fs-[0-9a-f]{17}", "must be the id of an FSx file system such as fs-0123456789abcdef0"),
 ]
 PolicyArn = Annotated[
     str,
     _matches(
+        "policy-arn",
         r"arn:aws[a-z-]*:iam::(aws|\d{12}):policy/[A-Za-z0-9_+=,.@/-]{1,512}",
         "must be the ARN of a managed policy such as arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly",
     ),
@@ -147,59 +179,76 @@ PolicyArn = Annotated[
 ScriptUrl = Annotated[
     str,
     _matches(
-        r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9_.=/-]{1,512}", "must be a script in S3: s3://BUCKET/KEY"
+        "script-url",
+        r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9_.=/-]{1,512}",
+        "must be a script in S3: s3://BUCKET/KEY",
     ),
 ]
 ScriptArgument = Annotated[
-    str, _matches(r"[^\s\x00-\x1f'\"`$\\]{1,255}", "must be text without blanks, quotes, $ and \\")
+    str, _matches("script-argument", r"[^\s\x00-\x1f'\"`$\\]{1,255}", "must be text without blanks, quotes, $ and \\")
 ]
 MountPath = Annotated[
     str,
-    _matches(r"(/(?!\.\.?(/|$))[A-Za-z0-9_.-]+)+", "must be an absolute path on the nodes such as /shared"),
+    _matches(
+        "mount-path", r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+", "must be an absolute path on the nodes such as /shared"
+    ),
 ]
 MountId = Annotated[
     str,
     _matches(
+        "mount-id-form",
         r"(fs-([0-9a-f]{8}|[0-9a-f]{17})|fsvol-[0-9a-f]{17}|fc-[0-9a-f]{17})",
         "must be the id of a file system (fs-...), an FSx volume (fsvol-...) or a file cache (fc-...)",
     ),
 ]
 SlurmKey = Annotated[
-    str, _matches(r"[A-Za-z][A-Za-z0-9]{0,63}", "must be a parameter of slurm.conf such as SlurmdTimeout")
+    str, _matches("slurm-key", r"[A-Za-z][A-Za-z0-9]{0,63}", "must be a parameter of slurm.conf such as SlurmdTimeout")
 ]
 SlurmValue = Annotated[int | str, BeforeValidator(_slurm_value)]
 SlurmParameters = dict[SlurmKey, SlurmValue]
 HostName = Annotated[
-    str, _matches(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "must be a host name or an address")
+    str, _matches("host-name", r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "must be a host name or an address")
 ]
-DatabaseUser = Annotated[str, _matches(r"[A-Za-z0-9_]{1,32}", "must be 1 to 32 letters, digits or _")]
-DatabaseName = Annotated[str, _matches(r"[0-9a-z_]{1,64}", "must be 1 to 64 lower-case letters, digits or _")]
+DatabaseUser = Annotated[str, _matches("database-user", r"[A-Za-z0-9_]{1,32}", "must be 1 to 32 letters, digits or _")]
+DatabaseName = Annotated[
+    str, _matches("database-name", r"[0-9a-z_]{1,64}", "must be 1 to 64 lower-case letters, digits or _")
+]
 TagKey = Annotated[
     str,
     _matches(
-        r"(?!aws:)[A-Za-z0-9 _.:/=+@-]{1,128}", "must be a tag key of 1 to 128 characters, not starting with aws:"
+        "tag-key",
+        r"(?!aws:)[A-Za-z0-9 _.:/=+@-]{1,128}",
+        "must be a tag key of 1 to 128 characters, not starting with aws:",
     ),
 ]
-TagValue = Annotated[str, _matches(r"[A-Za-z0-9 _.:/=+@-]{0,256}", "must be a tag value of at most 256 characters")]
+TagValue = Annotated[
+    str, _matches("tag-value", r"[A-Za-z0-9 _.:/=+@-]{0,256}", "must be a tag value of at most 256 characters")
+]
 PlacementGroup = Annotated[bool | str, BeforeValidator(_placement_group)]
-KeyPair = Annotated[str, _matches(r"[A-Za-z0-9 ._@()+=-]{1,255}", "must be the name of an EC2 key pair")]
+KeyPair = Annotated[
+    str, _matches("key-pair-name", r"[A-Za-z0-9 ._@()+=-]{1,255}", "must be the name of an EC2 key pair")
+]
 BucketName = Annotated[
     str,
     _matches(
-        r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "must be an S3 bucket name: 3 to 63 lower-case letters, digits, dots or -"
+        "bucket-name",
+        r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+        "must be an S3 bucket name: 3 to 63 lower-case letters, digits, dots or -",
     ),
 ]
 SecretArn = Annotated[
     str,
     _matches(
+        "secret-arn",
         r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+",
         "must be the ARN of a Secrets Manager secret, never the secret itself",
     ),
 ]
-Email = Annotated[str, _matches(r"[^@\s]+@[^@\s]+\.[^@\s]+", "must be an e-mail address")]
+Email = Annotated[str, _matches("email", r"[^@\s]+@[^@\s]+\.[^@\s]+", "must be an e-mail address")]
 ImageUri = Annotated[
     str,
     _matches(
+        "image-uri",
         r"docker://([a-z0-9.-]+(:\d+)?[#/])?[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?",
         "must be an image such as docker://nvcr.io#nvidia/pytorch:24.01-py3",
     ),
@@ -207,15 +256,20 @@ ImageUri = Annotated[
 FsxPath = Annotated[
     str,
     _matches(
+        "fsx-path",
         r"/((?!\.\.?(/|$))[A-Za-z0-9_.-]+(/(?!\.\.?(/|$))[A-Za-z0-9_.-]+)*)?",
         "must be an absolute path on the file system such as /datasets",
     ),
 ]
-Prefix = Annotated[str, _matches(r"([A-Za-z0-9!_.*'()-]+/)*", "must be an S3 prefix ending in /, such as datasets/")]
-NcclTag = Annotated[str, _matches(r"v\d+\.\d+\.\d+-\d+", "must be an NCCL release tag such as v2.28.7-1")]
-OfiTag = Annotated[str, _matches(r"v\d+\.\d+\.\d+(-aws)?", "must be an aws-ofi-nccl release tag such as v1.17.2-aws")]
-OneLine = Annotated[str, _matches(r"[^\n]{1,300}", "must be one line of 1 to 300 characters")]
-Mirror = Annotated[str, _matches(r"(s3|https)://[A-Za-z0-9./_:-]+", "must be an s3:// or https:// prefix")]
+Prefix = Annotated[
+    str, _matches("prefix", r"([A-Za-z0-9!_.*'()-]+/)*", "must be an S3 prefix ending in /, such as datasets/")
+]
+NcclTag = Annotated[str, _matches("nccl-tag", r"v\d+\.\d+\.\d+-\d+", "must be an NCCL release tag such as v2.28.7-1")]
+OfiTag = Annotated[
+    str, _matches("ofi-tag", r"v\d+\.\d+\.\d+(-aws)?", "must be an aws-ofi-nccl release tag such as v1.17.2-aws")
+]
+OneLine = Annotated[str, _matches("one-line", r"[^\n]{1,300}", "must be one line of 1 to 300 characters")]
+Mirror = Annotated[str, _matches("mirror", r"(s3|https)://[A-Za-z0-9./_:-]+", "must be an s3:// or https:// prefix")]
 
 
 class Part(BaseModel):
@@ -285,19 +339,13 @@ class Queue(Part):
     policy_arns: Annotated[tuple[PolicyArn, ...], LIST] = ()
     slurm_settings: SlurmParameters = {}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_counts(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        has_range = "min_count" in data or "max_count" in data
-        if "count" in data and has_range:
-            raise PydanticCustomError("counts", "has both count and min_count/max_count; give count, or the other two")
-        if "count" not in data and "max_count" not in data:
-            raise PydanticCustomError("counts", "needs count (static nodes) or max_count (nodes that come and go)")
-        if isinstance(data.get("count"), int) and data["count"] >= 1:
-            return {**data, "min_count": data["count"], "max_count": data["count"]}
-        return data
+    @model_validator(mode="after")
+    def _fill_counts(self) -> Queue:
+        """``count`` is both counts. ``model_fields_set`` keeps what was written: the rules of counts look at it."""
+        if self.count is not None:
+            object.__setattr__(self, "min_count", self.count)
+            object.__setattr__(self, "max_count", self.count)
+        return self
 
     @property
     def instance(self) -> InstanceType:
@@ -368,8 +416,8 @@ class Nccl(Part):
     """NCCL from the container image, or built once on /fsx and shared; and which environment variables are set."""
 
     source: Literal["image", "shared"] = "image"
-    nccl_version: NcclTag = "v2.28.7-1"
-    ofi_version: OfiTag = "v1.17.2-aws"
+    nccl_version: NcclTag = "v2.27.7-1"
+    ofi_version: OfiTag = "v1.17.2"
     environment: Literal["recommended", "legacy"] = "recommended"
 
 
@@ -384,10 +432,11 @@ class Database(Part):
 
 
 class Slurmdbd(Part):
-    """Slurm's accounting by a slurmdbd that runs elsewhere."""
+    """Slurm's accounting by a slurmdbd that runs elsewhere; the secret holds the MUNGE key of both sides."""
 
     host: HostName
     port: int = Field(6819, ge=1, le=65535)
+    munge_key_secret_arn: SecretArn | None = None  # needed, and asked for by a rule of its own
 
 
 class Slurm(Part):
@@ -455,6 +504,15 @@ class Settings(Part):
         return next((queue for queue in self.queues if queue.instance.gpus), None)
 
 
+@dataclasses.dataclass(frozen=True)
+class Examination:
+    """What a look at one file gave. ``settings`` is None when there are faults; warnings alone leave it."""
+
+    settings: Settings | None
+    faults: tuple[Fault, ...]
+    warnings: tuple[Fault, ...]
+
+
 def load_settings(file: str | Path | None) -> Settings:
     """Read, validate and freeze the settings in ``file``. Raises SettingsError with every fault found.
 
@@ -462,30 +520,53 @@ def load_settings(file: str | Path | None) -> Settings:
     """
     if not file:
         raise UsageError("which cluster? Say it with --context settings=clusters/NAME.yaml")
-    source = read_source(file)
-    data = source.data
+    found = examine(file)
+    if found.settings is None:
+        raise SettingsError(found.faults)
+    return found.settings
+
+
+def examine(file: str | Path) -> Examination:
+    """Everything there is to say about ``file``, in the order of its lines; raises nothing for what it holds."""
     try:
-        settings = Settings.model_validate(data)
+        source = read_source(file)
+    except SettingsError as error:
+        return Examination(None, error.faults, ())
+    return examine_source(source)
+
+
+def examine_source(source: Source) -> Examination:
+    """``examine`` for a file that is parsed already."""
+    told = [*source.faults, *secret_faults(source)]
+    settings: Settings | None = None
+    try:
+        settings = Settings.model_validate(source.data)
+        told += rule_faults(settings, source)
     except ValidationError as error:
         faults, bad_paths = faults_of(error, source, Settings)
-        raise SettingsError([*faults, *_rules_of_the_rest(source, data, bad_paths)]) from None
-    faults = rule_faults(settings, source)
-    if faults:
-        raise SettingsError(faults)
-    return settings
+        told += [*faults, *_rules_of_the_rest(source, bad_paths)]
+    told.sort(key=lambda fault: (fault.line, fault.path))
+    faults = [fault for fault in told if fault.severity == "fault"]
+    warnings = tuple(fault for fault in told if fault.severity == "warning")
+    return Examination(None if faults else settings, tuple(faults), warnings)
 
 
 # What takes the place of a value that is wrong and has no default, so that the rest can still be looked at.
-STAND_INS: dict[PathKey, Any] = {
+STAND_INS: dict[str, Any] = {
     "name": "stand-in",
     "region": "us-east-1",
     "zone": "us-east-1a",
     "instance_type": "p5.48xlarge",
-    "count": 1,
-    "max_count": 1,
+    "queues": [{"name": "stand-in", "instance_type": "p5.48xlarge", "count": 1}],
     "kind": "on-demand",
     "id": "cr-00000000000000000",
+    "mounts.kind": "efs",
+    "mounts.id": "fs-00000000000000000",
     "path": "/stand-in",
+    "url": "s3://stand-in/script",
+    "host": "stand-in",
+    "user": "stand_in",
+    "password_secret_arn": "arn:aws:secretsmanager:us-east-1:000000000000:secret:stand-in",
     "collective": "all_reduce",
     "nodes": 1,
     "size": "1MiB",
@@ -494,39 +575,62 @@ STAND_INS: dict[PathKey, Any] = {
     "date": "2026-01-01",
     "monthly_usd": 1,
 }
+# The same for a whole item of a list: taking it out would move the others.
+STAND_IN_ITEMS: dict[str, Any] = {
+    "queues": STAND_INS["queues"][0],
+    "scripts": {"url": STAND_INS["url"]},
+    "arguments": "stand-in",
+    "security_group_ids": "sg-00000000000000000",
+    "policy_arns": "arn:aws:iam::aws:policy/stand-in",
+    "associations": {"path": "/stand-in"},
+    "mounts": {"path": "/stand-in", "kind": "efs", "id": STAND_INS["mounts.id"]},
+    "images": "docker://stand-in:1",
+    "limits": {key: STAND_INS[key] for key in ("collective", "nodes", "size", "fail_below_gb_per_s", "source", "date")},
+}
+ROUNDS = 4  # what was taken out may leave a table without a key that it needs, and so on up
 
 
-def _rules_of_the_rest(source: Source, data: dict[str, Any], bad_paths: list[tuple[PathKey, ...]]) -> list[Fault]:
+def _rules_of_the_rest(source: Source, bad_paths: list[Place]) -> list[Fault]:
     """The faults of the rules among what is valid by itself: defaults or stand-ins take the place of what is not.
 
-    A rule that looks at a table with something wrong in it is left out; its turn comes when that is repaired.
+    A finding that depends on something wrong is left out; its turn comes when that is repaired.
     """
+    data = copy.deepcopy(source.data)
     for path in sorted(bad_paths, key=len, reverse=True):
-        _replace(data, path, remove=True)
-    for _ in range(2):  # what was removed and has no default is missing now
+        _replace(data, path)
+    for _ in range(ROUNDS):
         try:
             settings = Settings.model_validate(data)
         except ValidationError as error:
-            for path in faults_of(error, source, Settings)[1]:
-                _replace(data, path, remove=False)
+            for path in _deepest(error):
+                _replace(data, path, missing=True)
         else:
             return rule_faults(settings, source, bad_paths)
     return []
 
 
-def _replace(data: dict[str, Any], path: tuple[PathKey, ...], *, remove: bool) -> None:
+def _deepest(error: ValidationError) -> list[Place]:
+    """Where the errors are, without those that only say that something inside is wrong."""
+    places = [tuple(part for part in detail["loc"] if part != "[key]") for detail in error.errors(include_url=False)]
+    return [one for one in places if not any(other[: len(one)] == one for other in places if other != one)]
+
+
+def _replace(data: dict[str, Any], path: Place, *, missing: bool = False) -> None:
+    """Take out what stands at ``path``, or put a stand-in there: for an item of a list, or for a key that is needed."""
     table: Any = data
     for key in path[:-1]:
         try:
             table = table[key]
         except (KeyError, IndexError, TypeError):
             return
-    is_queue = path[:1] == ("queues",) and len(path) == 2 and isinstance(table, list)
-    if is_queue and not remove and isinstance(table[path[-1]], dict):
-        table[path[-1]] = {**table[path[-1]], "count": STAND_INS["count"]}  # its counts were wrong together
-    if not path or not isinstance(table, dict):
+    if not path:
         return
-    if remove:
-        table.pop(path[-1], None)
-    elif path[-1] in STAND_INS:
-        table[path[-1]] = STAND_INS[path[-1]]
+    last = path[-1]
+    words = [part for part in path if isinstance(part, str)]
+    if isinstance(table, list) and isinstance(last, int) and last < len(table):
+        table[last] = copy.deepcopy(STAND_IN_ITEMS.get(words[-1] if words else "", "stand-in"))
+    elif isinstance(table, dict) and isinstance(last, str):
+        table.pop(last, None)
+        stand_in = STAND_INS.get(".".join(words[-2:]), STAND_INS.get(last))
+        if missing and stand_in is not None:
+            table[last] = copy.deepcopy(stand_in)

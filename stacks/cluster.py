@@ -139,8 +139,9 @@ class ClusterStack(Stack):
         return [script for queue in self._settings.queues for script in queue.scripts]
 
     def _secret_arns(self) -> list[str]:
-        database = self._settings.slurm.database
-        return [database.password_secret_arn] if database else []
+        slurm = self._settings.slurm
+        arns = [slurm.database.password_secret_arn] if slurm.database else []
+        return arns + ([slurm.external_slurmdbd.munge_key_secret_arn] if slurm.external_slurmdbd else [])
 
     def _cluster(self, provider: CfnStack) -> CustomResource:
         """DeletionPolicy Delete: the instances go with the stack; file system and bucket stand in the storage stack."""

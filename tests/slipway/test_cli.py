@@ -28,7 +28,7 @@ def test_check_counts_faults(tmp_path: Path) -> None:
     file.write_text("name: demo\n", encoding="utf-8")
     done = slipway("check", str(file))
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == f"3 faults in {file}"
+    assert done.stderr.splitlines()[-1] == f"3 faults, 0 warnings in {file}"
     assert "region: is missing" in done.stderr
 
 

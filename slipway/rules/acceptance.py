@@ -1,0 +1,275 @@
+"""Rules of acceptance, monitoring and the budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipway.rules.rule import Finding, Rule
+
+if TYPE_CHECKING:
+    from slipway.settings import Queue, Settings
+
+LIMITS_FILE = Path(__file__).resolve().parents[2] / "acceptance/limits/limits.json"
+WARM_UP = 4  # one warm-up iteration for so many measured ones; slipway/bundle.py
+MIB, GIB = 1 << 20, 1 << 30
+BUFFERS = 3  # to send, to receive, to compare with
+SIDES = 2  # nccl-tests measures out of place and in place
+
+
+@lru_cache(maxsize=1)
+def known_limits() -> list[dict[str, Any]]:
+    """The limits that acceptance brings along, read as data: ``acceptance`` itself is the head node's program."""
+    rows: list[dict[str, Any]] = json.loads(LIMITS_FILE.read_text(encoding="utf-8"))["limits"]
+    return rows
+
+
+def _judged(s: Settings) -> Queue | None:
+    """The queue that acceptance measures; None when it measures none."""
+    queue = s.gpu_queue if s.acceptance.scenario != "none" else None
+    return queue if queue and queue.min_count >= 1 else None
+
+
+def _visited(s: Settings, size: int) -> bool:
+    """Whether the sweep stops at ``size``: min_bytes doubled again and again."""
+    steps, rest = divmod(size, s.acceptance.min_bytes)
+    return rest == 0 and size <= s.acceptance.max_bytes and steps > 0 and steps & (steps - 1) == 0
+
+
+def _last_size(s: Settings) -> int:
+    """The largest size of the sweep, in bytes: min_bytes doubled as often as max_bytes allows."""
+    doublings = (s.acceptance.max_bytes // s.acceptance.min_bytes).bit_length() - 1
+    return s.acceptance.min_bytes << max(doublings, 0)
+
+
+def _largest_buffer(memory: int) -> int:
+    """Bytes of a buffer that nccl-tests takes on a GPU of ``memory`` bytes."""
+    spare = min(-(-memory // (16 * GIB)), 4) * GIB + GIB
+    return (memory - spare) // BUFFERS
+
+
+def _sweep_memory(s: Settings) -> Iterator[Finding]:
+    queue = _judged(s)
+    most = _largest_buffer(queue.instance.gpu_memory_mib * MIB) if queue else 0
+    if queue and _last_size(s) > most:
+        text = f"a GPU of {queue.instance_type} has room for {most // MIB} MiB a buffer, and nccl-tests stops there"
+        yield ("acceptance", "max_bytes"), text, "take a smaller size, and limits at sizes that are measured"
+
+
+def _sweep(s: Settings) -> Iterator[Finding]:
+    if s.acceptance.min_bytes > s.acceptance.max_bytes:
+        yield ("acceptance", "min_bytes"), "is larger than max_bytes", "swap them"
+
+
+def _needs_gpus(s: Settings) -> Iterator[Finding]:
+    if s.acceptance.scenario != "none" and s.gpu_queue is None:
+        text = "needs a queue with GPUs"
+        yield ("acceptance", "scenario"), text, "set scenario: none for a cluster without GPUs"
+
+
+def _needs_nodes(s: Settings) -> Iterator[Finding]:
+    queue = s.gpu_queue
+    if s.acceptance.scenario != "none" and queue and queue.min_count < 1 <= queue.max_count:
+        text = f"queue {queue.name} has no static node to judge"
+        yield ("acceptance", "scenario"), text, "give it count or min_count, or set scenario: none"
+
+
+def _limit_nodes(s: Settings) -> Iterator[Finding]:
+    queue = _judged(s)
+    for index, limit in enumerate(s.acceptance.limits):
+        if queue and limit.nodes > queue.max_count:
+            text = f"is more than the {queue.max_count} nodes of queue {queue.name}"
+            yield ("acceptance", "limits", index, "nodes"), text, "limits are for this cluster's node counts"
+
+
+def _limit_size(s: Settings) -> Iterator[Finding]:
+    queue = _judged(s)
+    for index, limit in enumerate(s.acceptance.limits):
+        if queue and limit.nodes == queue.min_count and not _visited(s, limit.size):
+            text = "is not a size that the sweep visits: min_bytes doubled again and again"
+            yield ("acceptance", "limits", index, "size"), text, "take such a size"
+
+
+def _limit_order(s: Settings) -> Iterator[Finding]:
+    for index, limit in enumerate(s.acceptance.limits):
+        if limit.warn_below_gb_per_s is not None and limit.warn_below_gb_per_s < limit.fail_below_gb_per_s:
+            text = f"is below fail_below_gb_per_s ({limit.fail_below_gb_per_s})"
+            yield ("acceptance", "limits", index, "warn_below_gb_per_s"), text, "a warning comes before a failure"
+
+
+def _limits_of(s: Settings, queue: Queue) -> list[tuple[int, float]]:
+    """Size in bytes and the least bus bandwidth in GB/s of every all_reduce limit held against the sweep."""
+    limits = [
+        (limit.size, limit.fail_below_gb_per_s)
+        for limit in s.acceptance.limits
+        if limit.nodes == queue.min_count and limit.collective == "all_reduce"
+    ]
+    limits += [
+        (row["size_bytes"], row["fail_below_gb_per_s"])
+        for row in _known_rows(queue)
+        if row["nodes"][0] <= queue.min_count <= row["nodes"][1]
+    ]
+    return [(size, least) for size, least in limits if _visited(s, size)]
+
+
+def _known_rows(queue: Queue) -> list[dict[str, Any]]:
+    return [
+        row
+        for row in known_limits()
+        if (row["instance_type"], row["collective"]) == (queue.instance_type, "all_reduce")
+    ]
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _limit_unknown(s: Settings) -> Iterator[Finding]:
+    queue = _judged(s)
+    own = queue and any(limit.nodes == queue.min_count and _visited(s, limit.size) for limit in s.acceptance.limits)
+    if queue is None or own or _limits_of(s, queue):
+        return
+    counts = ", ".join(_range(*row["nodes"]) for row in _known_rows(queue))
+    yield (
+        ("acceptance", "limits") if s.acceptance.limits else ("acceptance",),
+        f"no limit is known for an all_reduce on {queue.min_count} x {queue.instance_type} at a size of this sweep",
+        f"give acceptance.limits one for {queue.min_count} nodes, or set scenario: none"
+        + (f" (known are {counts} nodes of this type)" if counts else ""),
+    )
+
+
+def _timeout(s: Settings) -> Iterator[Finding]:
+    queue = _judged(s)
+    limits = _limits_of(s, queue) if queue else []
+    if queue is None or not limits:
+        return
+    ranks = queue.min_count * queue.instance.gpus
+    slowest = min(least for _, least in limits) * 1e9
+    rounds = s.acceptance.iterations + max(1, s.acceptance.iterations // WARM_UP)
+    moved = 2 * _last_size(s) * 2 * (ranks - 1) / ranks  # all sizes of a doubling sweep are twice the last
+    minutes = moved * rounds * SIDES / slowest / 60
+    if minutes > s.acceptance.timeout_minutes:
+        text = f"a cluster that just passes its limit needs about {minutes:.0f} minutes for the sweep"
+        yield ("acceptance", "timeout_minutes"), text, "a smaller max_bytes or fewer iterations"
+
+
+def _grafana(s: Settings) -> Iterator[Finding]:
+    if s.observability.grafana and not s.observability.prometheus:
+        text = "Grafana would have nothing to show"
+        yield ("observability", "grafana"), text, "set prometheus: true, or grafana: false"
+
+
+def _budget(s: Settings) -> Iterator[Finding]:
+    if s.budget and not s.observability.alert_email:
+        yield ("budget",), "needs somebody to tell", "set observability.alert_email"
+
+
+QUEUE_KEYS = ("queues.instance_type", "queues.count", "queues.min_count", "queues.max_count", "acceptance.scenario")
+SWEEP_KEYS = ("acceptance.min_bytes", "acceptance.max_bytes")
+LIMIT_KEYS = ("acceptance.limits",)
+RULES = (
+    Rule(
+        name="sweep-order",
+        why="A sweep goes from the small size to the large one; this one would measure nothing.",
+        source="nccl-tests README: -b, -e, -f",
+        example="acceptance.min_bytes = '32GiB': is larger than max_bytes. Hint: swap them",
+        keys=SWEEP_KEYS,
+        find=_sweep,
+    ),
+    Rule(
+        name="sweep-memory",
+        severity="warning",
+        why="nccl-tests keeps three buffers of the largest size, spares up to 5 GiB, and cuts a larger sweep: what "
+        "was to be measured at the end is not.",
+        source="nccl-tests src/common.cu, memMaxBytes; nccl-tests issue 322",
+        example="acceptance.max_bytes = '32GiB': a GPU of p5.48xlarge has room for 25600 MiB a buffer, and "
+        "nccl-tests stops there. Hint: take a smaller size, and limits at sizes that are measured",
+        keys=(*QUEUE_KEYS, *SWEEP_KEYS),
+        find=_sweep_memory,
+    ),
+    Rule(
+        name="acceptance-gpus",
+        why="nccl-tests runs on GPUs.",
+        source="nccl-tests README",
+        example="acceptance.scenario: needs a queue with GPUs. Hint: set scenario: none for a cluster without GPUs",
+        keys=("queues.instance_type", "acceptance.scenario"),
+        find=_needs_gpus,
+    ),
+    Rule(
+        name="acceptance-nodes",
+        why="Acceptance judges the nodes that are there when the cluster is ready; dynamic ones are not.",
+        source="Slipway: stacks/acceptance.py",
+        example="acceptance.scenario: queue train has no static node to judge. Hint: give it count or min_count, "
+        "or set scenario: none",
+        keys=(*QUEUE_KEYS, "queues.name"),
+        find=_needs_nodes,
+    ),
+    Rule(
+        name="limit-nodes",
+        why="Such a limit is never held against anything.",
+        source="Slipway: acceptance/limits",
+        example="acceptance.limits[0].nodes = 8: is more than the 4 nodes of queue train. Hint: limits are for "
+        "this cluster's node counts",
+        keys=(*QUEUE_KEYS, *LIMIT_KEYS, "queues.name"),
+        find=_limit_nodes,
+    ),
+    Rule(
+        name="limit-size",
+        why="A limit at a size that is not measured is never held against anything.",
+        source="nccl-tests README: -f 2 doubles the size",
+        example="acceptance.limits[0].size = '3GiB': is not a size that the sweep visits: min_bytes doubled again "
+        "and again. Hint: take such a size",
+        keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
+        find=_limit_size,
+    ),
+    Rule(
+        name="limit-order",
+        why="Below the lower of the two a cluster has failed; a warning below it is never given.",
+        source="Slipway: acceptance/limits",
+        example="acceptance.limits[0].warn_below_gb_per_s = 200: is below fail_below_gb_per_s (300.0). Hint: a "
+        "warning comes before a failure",
+        keys=LIMIT_KEYS,
+        find=_limit_order,
+    ),
+    Rule(
+        name="limit-unknown",
+        why="A measurement that nothing is held against is not accepted, and that would be found out at the very end.",
+        source="acceptance/limits/limits.json",
+        example="acceptance: no limit is known for an all_reduce on 4 x p5.48xlarge at a size of this sweep. Hint: "
+        "give acceptance.limits one for 4 nodes, or set scenario: none (known are 1, 2, 4-16, 32 nodes of this type)",
+        keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
+        find=_limit_unknown,
+    ),
+    Rule(
+        name="acceptance-time",
+        severity="warning",
+        why="The time-out would fail a cluster whose measurement is good. Counted are two sides of every size, "
+        "with warm-up, at the speed of the lowest limit.",
+        source="nccl-tests PERFORMANCE.md: bus bandwidth of all_reduce; slipway/bundle.py",
+        example="acceptance.timeout_minutes = 10: a cluster that just passes its limit needs about 28 minutes for "
+        "the sweep. Hint: a smaller max_bytes or fewer iterations",
+        keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS, "acceptance.iterations", "acceptance.timeout_minutes"),
+        find=_timeout,
+    ),
+    Rule(
+        name="grafana-without-prometheus",
+        severity="warning",
+        why="The dashboards read from Amazon Managed Prometheus alone.",
+        source="Slipway: stacks/observability.py",
+        example="observability.grafana = true: Grafana would have nothing to show. Hint: set prometheus: true, or "
+        "grafana: false",
+        keys=("observability.grafana", "observability.prometheus"),
+        find=_grafana,
+    ),
+    Rule(
+        name="budget-reader",
+        why="A budget only tells; AWS Budgets wants an address for every notification.",
+        source="AWS Budgets API reference, Subscriber",
+        example="budget: needs somebody to tell. Hint: set observability.alert_email",
+        keys=("budget", "observability.alert_email"),
+        find=_budget,
+    ),
+)

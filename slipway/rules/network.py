@@ -1,0 +1,190 @@
+"""Rules of the network and of who may log in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING
+
+from slipway.rules.rule import PCLUSTER, Finding, Rule
+
+if TYPE_CHECKING:
+    from slipway.settings import Queue, Settings
+
+AWS_RESERVED_ADDRESSES = 5  # per subnet, VPC user guide
+OTHER_ADDRESSES = 2  # the file system's metadata server and at least one object server have theirs in the same subnet
+LARGEST_PREFIX, SMALLEST_PREFIX = 16, 24  # VPC user guide: /16 is the largest; a head node's /26 beside half of a /24
+DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
+COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count")
+IDS = ("vpc_id", "head_node_subnet_id", "compute_subnet_id")
+
+
+def _given(s: Settings) -> list[str]:
+    ids = (s.network.vpc_id, s.network.head_node_subnet_id, s.network.compute_subnet_id)
+    return [name for name, value in zip(IDS, ids, strict=True) if value]
+
+
+def _new_or_existing(s: Settings) -> Iterator[Finding]:
+    given = _given(s)
+    if s.network.cidr and given:
+        text = f"has both cidr and {', '.join(given)}"
+        yield ("network",), text, "give cidr for a new VPC, or the three ids for an existing one"
+    elif given and len(given) < len(IDS):
+        missing = [name for name in IDS if name not in given]
+        yield ("network",), f"an existing VPC also needs {', '.join(missing)}", "give all three ids"
+    elif not given and not s.network.cidr:
+        yield ("network",), "needs cidr, or the three ids of an existing VPC", "for example cidr: 10.0.0.0/16"
+
+
+def _prefix(s: Settings) -> Iterator[Finding]:
+    if s.network.cidr and not LARGEST_PREFIX <= IPv4Network(s.network.cidr).prefixlen <= SMALLEST_PREFIX:
+        yield (
+            ("network", "cidr"),
+            f"a new VPC needs a prefix of /{LARGEST_PREFIX} to /{SMALLEST_PREFIX}",
+            "for example 10.0.0.0/16",
+        )
+
+
+def _room(s: Settings) -> Iterator[Finding]:
+    network = IPv4Network(s.network.cidr) if s.network.cidr else None
+    if network is None or not LARGEST_PREFIX <= network.prefixlen <= SMALLEST_PREFIX:
+        return
+    room = network.num_addresses // 2 - AWS_RESERVED_ADDRESSES  # the private subnet is one half of the VPC
+    # One address an instance since ParallelCluster 3.15: the other network cards are EFA-only and have none.
+    needed = sum(queue.max_count for queue in s.queues) + OTHER_ADDRESSES
+    if needed > room:
+        text = f"has {room} addresses for compute nodes, the queues can need {needed}"
+        yield ("network", "cidr"), text, "take a larger network, e.g. /16"
+
+
+def _docker_bridge(s: Settings) -> Iterator[Finding]:
+    if s.network.cidr and IPv4Network(s.network.cidr).overlaps(DOCKER_BRIDGE):
+        yield ("network", "cidr"), f"overlaps {DOCKER_BRIDGE}, Docker's own network", "for example 10.0.0.0/16"
+
+
+def _security_group(s: Settings) -> Iterator[Finding]:
+    if s.network.security_group_id and not s.network.vpc_id:
+        yield (
+            ("network", "security_group_id"),
+            "belongs to an existing VPC, and Slipway makes a new one",
+            "leave it out, or give the ids of the VPC and its subnets",
+        )
+
+
+def _has_many_interfaces(queue: Queue) -> bool:
+    """Several cards, or one that carries an EFA-only interface beside the first (ParallelCluster 3.15 and newer)."""
+    return queue.instance.network_cards > 1 or queue.efa
+
+
+def _one_subnet(s: Settings) -> Iterator[Finding]:
+    if not s.network.compute_subnet_id or s.network.compute_subnet_id != s.network.head_node_subnet_id:
+        return
+    queue = next((queue for queue in s.queues if _has_many_interfaces(queue)), None)
+    if queue:
+        yield (
+            ("network", "compute_subnet_id"),
+            f"is the head node's subnet too; {queue.instance_type} has several interfaces and gets no public address",
+            "take a private subnet with a way to AWS's services",
+        )
+
+
+def _ssh_without_key(s: Settings) -> Iterator[Finding]:
+    if s.head_node.ssh_from and not s.head_node.key_pair:
+        yield (
+            ("head_node", "ssh_from"),
+            "opens SSH, but there is no key_pair to log in with",
+            "name a key pair, or leave both out and use Session Manager",
+        )
+
+
+def _ssh_from_everywhere(s: Settings) -> Iterator[Finding]:
+    if s.head_node.ssh_from and IPv4Network(s.head_node.ssh_from).prefixlen == 0:
+        yield (
+            ("head_node", "ssh_from"),
+            "opens SSH to the whole internet",
+            "name your own range, or use Session Manager",
+        )
+
+
+NETWORK_KEYS = ("network.cidr", "network.vpc_id", "network.head_node_subnet_id", "network.compute_subnet_id")
+
+RULES = (
+    Rule(
+        name="network-new-or-existing",
+        why="A VPC is either made or used: with half of the ids Slipway would have to guess the rest.",
+        source="Slipway: stacks/network.py",
+        example="network: an existing VPC also needs head_node_subnet_id, compute_subnet_id. Hint: give all three ids",
+        keys=NETWORK_KEYS,
+        find=_new_or_existing,
+    ),
+    Rule(
+        name="network-prefix",
+        why="A VPC has at most a /16; below a /24 the head node's subnet and the compute nodes' half do not fit.",
+        source="VPC user guide, VPC CIDR blocks; stacks/network.py",
+        example="network.cidr = '10.0.0.0/8': a new VPC needs a prefix of /16 to /24. Hint: for example 10.0.0.0/16",
+        keys=("network.cidr",),
+        find=_prefix,
+    ),
+    Rule(
+        name="network-room",
+        why="Every node takes one address of the private subnet; without room the last nodes never start.",
+        source="VPC user guide: AWS keeps 5 addresses of a subnet; aws-parallelcluster pull request 7262: one "
+        "address a node",
+        example="network.cidr = '10.0.0.0/24': has 123 addresses for compute nodes, the queues can need 136. Hint: "
+        "take a larger network, e.g. /16",
+        keys=("network.cidr", *COUNT_KEYS),
+        find=_room,
+    ),
+    Rule(
+        name="network-docker",
+        severity="warning",
+        why="Docker's bridge has 172.17.0.0/16 unless told otherwise: nodes with addresses of it cannot be reached "
+        "from containers, and some AWS services use the range too.",
+        source="VPC user guide, VPC CIDR blocks, on 172.17.0.0/16",
+        example="network.cidr = '172.17.0.0/16': overlaps 172.17.0.0/16, Docker's own network. Hint: for example "
+        "10.0.0.0/16",
+        keys=("network.cidr",),
+        find=_docker_bridge,
+    ),
+    Rule(
+        name="security-group-new-vpc",
+        why="A security group belongs to one VPC; nodes of another cannot use it.",
+        source="VPC user guide, security groups",
+        example="network.security_group_id = 'sg-0123456789abcdef0': belongs to an existing VPC, and Slipway makes "
+        "a new one. Hint: leave it out, or give the ids of the VPC and its subnets",
+        keys=("network.security_group_id", "network.vpc_id"),
+        find=_security_group,
+    ),
+    Rule(
+        name="one-subnet",
+        severity="warning",
+        why="EC2 gives instances with several network interfaces no public address: in a public subnet they reach "
+        "neither S3 nor the head node's services, and creation ends in a time-out. One private subnet for all is "
+        "fine.",
+        source=f"{PCLUSTER}, MultiNetworkInterfacesInstancesValidator; libfabric issue 6",
+        example="network.compute_subnet_id = 'subnet-0123456789abcdef0': is the head node's subnet too; "
+        "p5.48xlarge has several interfaces and gets no public address. Hint: take a private subnet with a way to "
+        "AWS's services",
+        keys=("network.compute_subnet_id", "network.head_node_subnet_id", "queues.instance_type", "queues.efa"),
+        find=_one_subnet,
+    ),
+    Rule(
+        name="ssh-without-key",
+        why="The port would be open and nobody could use it.",
+        source="EC2 user guide, key pairs",
+        example="head_node.ssh_from = '10.0.0.0/8': opens SSH, but there is no key_pair to log in with. Hint: name "
+        "a key pair, or leave both out and use Session Manager",
+        keys=("head_node.ssh_from", "head_node.key_pair"),
+        find=_ssh_without_key,
+    ),
+    Rule(
+        name="ssh-from-everywhere",
+        severity="warning",
+        why="Every open port 22 is tried within minutes; the head node holds the cluster's rights.",
+        source="EC2 user guide, security group rules for SSH",
+        example="head_node.ssh_from = '0.0.0.0/0': opens SSH to the whole internet. Hint: name your own range, or "
+        "use Session Manager",
+        keys=("head_node.ssh_from",),
+        find=_ssh_from_everywhere,
+    ),
+)

@@ -1,0 +1,229 @@
+"""Rules of the name, the region, the zone, the tags and the ARNs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipway.rules.rule import PCLUSTER, Finding, Rule
+from slipway.source import Place
+from slipway.words import did_you_mean
+
+if TYPE_CHECKING:
+    from slipway.settings import Settings
+
+REGIONS_FILE = Path(__file__).resolve().parents[1] / "data/regions.json"
+STACKS = ("network", "storage", "observability", "cluster", "acceptance")  # app.py
+MAX_TAGS = 40  # pcluster/constants.py MAX_TAGS_COUNT; one of them is ours
+OWN_TAG = "project"
+RESERVED_TAGS = ("aws:", "parallelcluster:")
+LETTERS_EVERYWHERE = "abc"  # which letters an account sees differs from account to account
+# pcluster/constants.py UNSUPPORTED_FEATURES_MAP, by the beginning of the region's name
+UNSUPPORTED = {
+    "capacity-block": ("us-iso",),
+    "file-cache": ("us-iso",),
+    "fsx-openzfs": ("us-iso",),
+    "fsx-ontap": ("us-iso-w",),
+}
+
+
+@lru_cache(maxsize=1)
+def regions() -> dict[str, dict[str, Any]]:
+    """Every AWS region: name, partition, letters of its zones, whether ParallelCluster lists it."""
+    table: dict[str, dict[str, Any]] = json.loads(REGIONS_FILE.read_text(encoding="utf-8"))["regions"]
+    return table
+
+
+def _name_like_a_stack(s: Settings) -> Iterator[Finding]:
+    for stack in STACKS:
+        if s.name.endswith(f"-{stack}"):
+            other = s.name.removesuffix(f"-{stack}")
+            yield ("name",), f"is the name of the {stack} stack of a cluster called {other}", f"leave out -{stack}"
+
+
+def _region_known(s: Settings) -> Iterator[Finding]:
+    if s.region not in regions():
+        yield ("region",), "is not an AWS region", did_you_mean(s.region, regions())
+
+
+def _region_listed(s: Settings) -> Iterator[Finding]:
+    if s.region in regions() and not regions()[s.region]["listed"]:
+        yield (
+            ("region",),
+            "is not in ParallelCluster's list of regions",
+            "look for it in the release notes of ParallelCluster",
+        )
+
+
+def _region_features(s: Settings) -> Iterator[Finding]:
+    used: list[tuple[Place, str]] = [
+        (("queues", index, "reservation", "kind"), queue.reservation.kind)
+        for index, queue in enumerate(s.queues)
+        if queue.reservation
+    ]
+    used += [(("storage", "mounts", index, "kind"), mount.kind) for index, mount in enumerate(s.storage.mounts)]
+    for path, kind in used:
+        if s.region.startswith(UNSUPPORTED.get(kind, ("-",))):
+            yield path, f"ParallelCluster has no {kind} in {s.region}", "take another region, or another kind"
+
+
+def _zone_in_region(s: Settings) -> Iterator[Finding]:
+    if s.zone[:-1] != s.region:
+        hint = f"write {s.region}{s.zone[-1]}, or change the region"
+        yield ("zone",), f"is not a zone of the region {s.region}", hint
+
+
+def _zone_letter(s: Settings) -> Iterator[Finding]:
+    letters = regions().get(s.region, {}).get("zones", "")
+    if s.zone[:-1] == s.region and letters and s.zone[-1] not in {*letters, *LETTERS_EVERYWHERE}:
+        known = ", ".join(f"{s.region}{letter}" for letter in letters)
+        yield ("zone",), f"is not a zone that {s.region} is known for", f"known are {known}"
+
+
+def _arns(s: Settings) -> Iterator[tuple[Place, str]]:
+    if s.ngc_secret_arn:
+        yield ("ngc_secret_arn",), s.ngc_secret_arn
+    if s.slurm.database:
+        yield ("slurm", "database", "password_secret_arn"), s.slurm.database.password_secret_arn
+    if s.slurm.external_slurmdbd and s.slurm.external_slurmdbd.munge_key_secret_arn:
+        yield ("slurm", "external_slurmdbd", "munge_key_secret_arn"), s.slurm.external_slurmdbd.munge_key_secret_arn
+
+
+ARN_KEYS = (
+    "region",
+    "ngc_secret_arn",
+    "slurm.database.password_secret_arn",
+    "slurm.external_slurmdbd.munge_key_secret_arn",
+)
+
+
+def _secret_region(s: Settings) -> Iterator[Finding]:
+    for path, arn in _arns(s):
+        if arn.split(":")[3] != s.region:
+            yield path, f"is not in the region {s.region}", "make the secret in the cluster's region"
+
+
+def _partition(s: Settings) -> Iterator[Finding]:
+    arns = list(_arns(s))
+    arns += [(("head_node", "policy_arns", index), arn) for index, arn in enumerate(s.head_node.policy_arns)]
+    for number, queue in enumerate(s.queues):
+        arns += [(("queues", number, "policy_arns", index), arn) for index, arn in enumerate(queue.policy_arns)]
+    partition = regions().get(s.region, {}).get("partition")
+    for path, arn in arns:
+        if partition and arn.split(":")[1] != partition:
+            yield path, f"is not in the partition of {s.region}", f"an ARN there begins with arn:{partition}:"
+
+
+def _tag_reserved(s: Settings) -> Iterator[Finding]:
+    for key in s.tags:
+        if key.lower().startswith(RESERVED_TAGS):
+            prefix = key[: key.index(":") + 1]
+            yield ("tags", key), f"tags that begin with {prefix} are not yours to set", "take another key"
+        if key == OWN_TAG:
+            yield ("tags", key), "Slipway sets this tag to the cluster's name", "leave it out, or take another key"
+
+
+def _tag_count(s: Settings) -> Iterator[Finding]:
+    if len(s.tags) > MAX_TAGS - 1:
+        text = f"has {len(s.tags)} tags; there can be {MAX_TAGS - 1} beside Slipway's own"
+        yield ("tags",), text, "leave some out"
+
+
+RULES = (
+    Rule(
+        name="name-like-a-stack",
+        severity="warning",
+        why="ParallelCluster makes a CloudFormation stack with the cluster's name. Two clusters whose names differ "
+        "only in such an ending get in each other's way.",
+        source="Slipway: the names of its stacks in app.py",
+        example="name = 'demo-storage': is the name of the storage stack of a cluster called demo. Hint: leave out "
+        "-storage",
+        keys=("name",),
+        find=_name_like_a_stack,
+    ),
+    Rule(
+        name="region-unknown",
+        why="Nothing can be made in a region that does not exist.",
+        source="botocore's list of regions, in slipway/data/regions.json",
+        example="region = 'us-est-1': is not an AWS region. Hint: did you mean us-west-1?",
+        keys=("region",),
+        find=_region_known,
+    ),
+    Rule(
+        name="region-not-listed",
+        severity="warning",
+        why="ParallelCluster refuses regions that it does not support. Its list comes from S3 and can be newer "
+        "than the one of the release.",
+        source=f"{PCLUSTER}, RegionValidator and resources/supported-regions",
+        example="region = 'ap-south-2': is not in ParallelCluster's list of regions. Hint: look for it in the "
+        "release notes of ParallelCluster",
+        keys=("region",),
+        find=_region_listed,
+    ),
+    Rule(
+        name="region-feature",
+        why="ParallelCluster refuses features that the isolated regions do not have.",
+        source=f"{PCLUSTER}, FeatureRegionValidator and UNSUPPORTED_FEATURES_MAP",
+        example="queues[0].reservation.kind = 'capacity-block': ParallelCluster has no capacity-block in "
+        "us-iso-east-1. Hint: take another region, or another kind",
+        keys=("region", "queues.reservation", "storage.mounts"),
+        find=_region_features,
+    ),
+    Rule(
+        name="zone-in-region",
+        why="A zone's name begins with its region; everything of a cluster stands in one zone.",
+        source="EC2 user guide, regions and zones",
+        example="zone = 'us-west-2a': is not a zone of the region us-east-1. Hint: write us-east-1a, or change the "
+        "region",
+        keys=("region", "zone"),
+        find=_zone_in_region,
+    ),
+    Rule(
+        name="zone-letter",
+        severity="warning",
+        why="A zone that the region does not have fails when the subnets are made. New zones appear now and then.",
+        source="EC2 DescribeAvailabilityZones, in slipway/data/regions.json",
+        example="zone = 'us-east-2f': is not a zone that us-east-2 is known for. Hint: known are us-east-2a, "
+        "us-east-2b, us-east-2c",
+        keys=("region", "zone"),
+        find=_zone_letter,
+    ),
+    Rule(
+        name="secret-region",
+        why="Nodes read a secret from Secrets Manager of their own region; one of another region is not found at boot.",
+        source="Secrets Manager user guide: a secret belongs to one region",
+        example="ngc_secret_arn = 'arn:aws:secretsmanager:us-west-2:123456789012:secret:ngc-AbCdEf': is not in the "
+        "region us-east-1. Hint: make the secret in the cluster's region",
+        keys=ARN_KEYS,
+        find=_secret_region,
+    ),
+    Rule(
+        name="arn-partition",
+        why="ARNs of another partition (China, GovCloud) name nothing here.",
+        source="IAM user guide, ARN format; slipway/data/regions.json",
+        example="head_node.policy_arns[0] = 'arn:aws-cn:iam::aws:policy/AmazonS3ReadOnlyAccess': is not in the "
+        "partition of us-east-1. Hint: an ARN there begins with arn:aws:",
+        keys=(*ARN_KEYS, "head_node.policy_arns", "queues.policy_arns"),
+        find=_partition,
+    ),
+    Rule(
+        name="tag-reserved",
+        why="AWS and ParallelCluster refuse tags with their own prefixes; budget and clean-up rely on the tag project.",
+        source=f"{PCLUSTER}, validate_no_reserved_tag; tagging rules of AWS; app.py",
+        example="tags.parallelcluster:owner = 'research': tags that begin with parallelcluster: are not yours to "
+        "set. Hint: take another key",
+        keys=("tags",),
+        find=_tag_reserved,
+    ),
+    Rule(
+        name="tag-count",
+        why="A resource has at most 50 tags, and ParallelCluster keeps ten of them for itself.",
+        source=f"{PCLUSTER}, ComputeResourceTagsValidator, MAX_TAGS_COUNT = 40",
+        example="tags: has 40 tags; there can be 39 beside Slipway's own. Hint: leave some out",
+        keys=("tags",),
+        find=_tag_count,
+    ),
+)

@@ -1,0 +1,334 @@
+"""Rules of the queues: names, counts, EFA, reservations, placement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from slipway.rules.rule import PCLUSTER, Finding, Rule
+from slipway.source import PathKey
+
+if TYPE_CHECKING:
+    from slipway.settings import Queue, Settings
+
+CAPACITY_BLOCK_MAX_INSTANCES = 64  # EC2 user guide, Capacity Blocks
+RANGE = ("min_count", "max_count")
+COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count")
+RESERVATION = "queues.reservation"
+
+
+def _numbered(s: Settings) -> Iterator[tuple[int, Queue]]:
+    yield from enumerate(s.queues)
+
+
+def _has_range(queue: Queue) -> bool:
+    return not queue.model_fields_set.isdisjoint(RANGE)
+
+
+def _names_differ(s: Settings) -> Iterator[Finding]:
+    seen: dict[str, int] = {}
+    for index, queue in _numbered(s):
+        if queue.name in seen:
+            yield (
+                ("queues", index, "name"),
+                f"is also the name of queues[{seen[queue.name]}]",
+                "give each queue its own name",
+            )
+        seen.setdefault(queue.name, index)
+
+
+def _name_default(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        if queue.name == "default":
+            yield ("queues", index, "name"), "is a word that ParallelCluster keeps for itself", "take another name"
+
+
+def _count_both(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        if queue.count is not None and _has_range(queue):
+            yield ("queues", index), "has both count and min_count/max_count", "give count, or the other two"
+
+
+def _count_missing(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        if queue.count is None and "max_count" not in queue.model_fields_set:
+            text = "needs count (static nodes) or max_count (nodes that come and go)"
+            yield ("queues", index), text, "for example count: 2"
+
+
+def _count_order(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        given = queue.count is None and "max_count" in queue.model_fields_set
+        if given and queue.max_count < max(queue.min_count, 1):
+            text = f"must be at least 1 and at least min_count ({queue.min_count})"
+            yield ("queues", index, "max_count"), text, "raise max_count"
+
+
+def _efa_missing(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        if queue.efa and not queue.instance.efa_interfaces:
+            text = f"{queue.instance_type} has no EFA interface"
+            yield ("queues", index, "efa"), text, "set efa: false, or take a type with EFA"
+
+
+def _efa_off(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        if not queue.efa and queue.instance.network_cards > 1:
+            text = f"without EFA NCCL uses none of the {queue.instance.network_cards} network cards of the type"
+            yield ("queues", index, "efa"), text, "set efa: true"
+
+
+def _efa_unused(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        has_one = queue.instance.efa_interfaces == 1 and queue.instance.network_cards == 1
+        if has_one and queue.instance.gpus and not queue.efa and queue.max_count > 1:
+            text = f"{queue.instance_type} has an EFA interface, and the queue does not use it"
+            yield ("queues", index, "efa"), text, "set efa: true"
+
+
+def _efa_placement(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        alone = queue.max_count < 2 or queue.reservation or queue.placement_group
+        if queue.efa and queue.instance.efa_interfaces and not alone:
+            text = "nodes with EFA and no reservation may stand far apart"
+            yield ("queues", index, "placement_group"), text, "set placement_group: true"
+
+
+def _spot_reservation(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        if queue.reservation and queue.spot:
+            text = "spot instances cannot come from a reservation"
+            yield ("queues", index, "spot"), text, "set spot: false, or drop the reservation"
+
+
+def _placement_reservation(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        if queue.reservation and queue.reservation.kind == "on-demand" and queue.placement_group is True:
+            yield (
+                ("queues", index, "placement_group"),
+                "a placement group that the reservation was not made in ends in insufficient capacity",
+                "set placement_group: false, or name the group that the reservation was made in",
+            )
+
+
+def _block_placement(s: Settings) -> Iterator[Finding]:
+    for index, queue in _numbered(s):
+        if queue.reservation and queue.reservation.kind == "capacity-block" and queue.placement_group:
+            yield (
+                ("queues", index, "placement_group"),
+                "a capacity block places its instances itself",
+                "set placement_group: false",
+            )
+
+
+def _blocks(s: Settings) -> Iterator[tuple[int, Queue]]:
+    for index, queue in _numbered(s):
+        if queue.reservation and queue.reservation.kind == "capacity-block":
+            yield index, queue
+
+
+def _block_static(s: Settings) -> Iterator[Finding]:
+    for index, queue in _blocks(s):
+        if queue.min_count != queue.max_count:
+            text = "a capacity block needs min_count equal to max_count"
+            yield ("queues", index, "max_count"), text, "give count instead"
+
+
+def _block_size(s: Settings) -> Iterator[Finding]:
+    total: dict[str, int] = {}
+    for index, queue in _blocks(s):
+        where: PathKey = "count" if queue.count is not None else "max_count"
+        reservation = queue.reservation.id if queue.reservation else ""
+        total[reservation] = before = total.get(reservation, 0) + queue.max_count
+        if before > CAPACITY_BLOCK_MAX_INSTANCES:
+            together = "" if before == queue.max_count else f"; the queues of {reservation} have {before} together"
+            text = f"a capacity block holds at most {CAPACITY_BLOCK_MAX_INSTANCES} instances{together}"
+            yield ("queues", index, where), text, "take several blocks, each with a queue"
+
+
+def _block_type(s: Settings) -> Iterator[Finding]:
+    for index, queue in _blocks(s):
+        if not queue.instance.capacity_block:
+            text = f"EC2 sells no capacity blocks of {queue.instance_type}"
+            yield ("queues", index, "reservation", "kind"), text, "on-demand, or another instance type"
+
+
+def _one_type(s: Settings) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for index, queue in _numbered(s):
+        if queue.reservation is None:
+            continue
+        other = seen.setdefault(queue.reservation.id, queue.instance_type)
+        if other != queue.instance_type:
+            text = f"is also used for {other}; a reservation has one instance type"
+            yield ("queues", index, "reservation", "id"), text, "check the id"
+
+
+def _one_kind(s: Settings) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for index, queue in _numbered(s):
+        if queue.reservation is None:
+            continue
+        other = seen.setdefault(queue.reservation.id, queue.reservation.kind)
+        if other != queue.reservation.kind:
+            text = f"another queue calls {queue.reservation.id} {other}"
+            yield ("queues", index, "reservation", "kind"), text, "a reservation is of one kind"
+
+
+RULES = (
+    Rule(
+        name="queue-names-differ",
+        why="A queue is a Slurm partition; two of one name cannot be told apart.",
+        source=f"{PCLUSTER}, DuplicateNameValidator",
+        example="queues[1].name = 'train': is also the name of queues[0]. Hint: give each queue its own name",
+        keys=("queues.name",),
+        find=_names_differ,
+        across=True,
+    ),
+    Rule(
+        name="queue-name-default",
+        why="ParallelCluster forbids the name: DEFAULT has a meaning of its own in slurm.conf.",
+        source=f"{PCLUSTER}, NameValidator",
+        example="queues[0].name = 'default': is a word that ParallelCluster keeps for itself. Hint: take another name",
+        keys=("queues.name",),
+        find=_name_default,
+    ),
+    Rule(
+        name="count-both",
+        why="One of them would be ignored, and which one nobody could see.",
+        source="Slipway: a value is said once",
+        example="queues[0]: has both count and min_count/max_count. Hint: give count, or the other two",
+        keys=COUNT_KEYS,
+        find=_count_both,
+    ),
+    Rule(
+        name="count-missing",
+        why="How many nodes a queue has is what the cluster costs; it is never guessed.",
+        source="Slipway: no default for what is paid for",
+        example="queues[0]: needs count (static nodes) or max_count (nodes that come and go). Hint: for example "
+        "count: 2",
+        keys=COUNT_KEYS,
+        find=_count_missing,
+    ),
+    Rule(
+        name="count-order",
+        why="A queue has at least its static nodes, and at least one node.",
+        source=f"{PCLUSTER}, ComputeResourceSizeValidator",
+        example="queues[1].max_count = 4: must be at least 1 and at least min_count (5). Hint: raise max_count",
+        keys=COUNT_KEYS,
+        find=_count_order,
+    ),
+    Rule(
+        name="efa-missing",
+        why="EC2 refuses to start an instance with an interface that its type does not have.",
+        source=f"{PCLUSTER}, EfaValidator; slipway/data/instance_types.json",
+        example="queues[0].efa = true: c5.large has no EFA interface. Hint: set efa: false, or take a type with EFA",
+        keys=("queues.efa", "queues.instance_type"),
+        find=_efa_missing,
+    ),
+    Rule(
+        name="efa-off",
+        why="Types with several cards are bought for EFA: without it a p5.48xlarge does 2 GB/s in all_reduce "
+        "instead of 350 and more.",
+        source="KeitaW/p5-nccl-test and awsome-distributed-training: measurements with and without EFA",
+        example="queues[0].efa = false: without EFA NCCL uses none of the 32 network cards of the type. Hint: set "
+        "efa: true",
+        keys=("queues.efa", "queues.instance_type"),
+        find=_efa_off,
+    ),
+    Rule(
+        name="efa-unused",
+        severity="warning",
+        why="EFA costs nothing, and jobs over several nodes are faster with it.",
+        source=f"{PCLUSTER}, EfaValidator",
+        example="queues[0].efa: g6.48xlarge has an EFA interface, and the queue does not use it. Hint: set efa: true",
+        keys=("queues.efa", "queues.instance_type", *COUNT_KEYS),
+        find=_efa_unused,
+    ),
+    Rule(
+        name="efa-placement",
+        severity="warning",
+        why="Without a placement group EC2 spreads instances over a zone; latency between them grows.",
+        source=f"{PCLUSTER}, EfaPlacementGroupValidator",
+        example="queues[0].placement_group: nodes with EFA and no reservation may stand far apart. Hint: set "
+        "placement_group: true",
+        keys=("queues.efa", "queues.instance_type", "queues.placement_group", RESERVATION, *COUNT_KEYS),
+        find=_efa_placement,
+    ),
+    Rule(
+        name="spot-reservation",
+        why="EC2 starts spot instances from spare capacity only, never from a reservation.",
+        source="EC2 user guide, Capacity Reservations: not for spot instances",
+        example="queues[0].spot = true: spot instances cannot come from a reservation. Hint: set spot: false, or "
+        "drop the reservation",
+        keys=("queues.spot", RESERVATION),
+        find=_spot_reservation,
+    ),
+    Rule(
+        name="placement-reservation",
+        why="Instances of a new placement group and of a reservation made outside of it exclude each other: EC2 "
+        "answers insufficient capacity though the reservation has room.",
+        source=f"{PCLUSTER}, PlacementGroupCapacityReservationValidator; aws-parallelcluster issue 4342",
+        example="queues[0].placement_group = true: a placement group that the reservation was not made in ends in "
+        "insufficient capacity. Hint: set placement_group: false, or name the group that the reservation was made in",
+        keys=("queues.placement_group", RESERVATION),
+        find=_placement_reservation,
+    ),
+    Rule(
+        name="capacity-block-placement",
+        why="A block's instances stand together already; a placement group beside it ends in insufficient capacity.",
+        source=f"{PCLUSTER}, PlacementGroupCapacityTypeValidator; aws-parallelcluster pull request 6311",
+        example="queues[0].placement_group = true: a capacity block places its instances itself. Hint: set "
+        "placement_group: false",
+        keys=("queues.placement_group", RESERVATION),
+        find=_block_placement,
+    ),
+    Rule(
+        name="capacity-block-static",
+        why="ParallelCluster keeps the nodes of a block in one Slurm reservation, from its start to its end.",
+        source=f"{PCLUSTER}, ComputeResourceSizeValidator",
+        example="queues[0].max_count = 8: a capacity block needs min_count equal to max_count. Hint: give count "
+        "instead",
+        keys=(*COUNT_KEYS, RESERVATION),
+        find=_block_static,
+    ),
+    Rule(
+        name="capacity-block-size",
+        why="More instances than a block can hold never start, and creation waits for them until it fails.",
+        source="EC2 user guide, Capacity Blocks for ML: at most 64 instances a block",
+        example="queues[0].count = 65: a capacity block holds at most 64 instances. Hint: take several blocks, "
+        "each with a queue",
+        keys=(*COUNT_KEYS, RESERVATION),
+        find=_block_size,
+        across=True,
+    ),
+    Rule(
+        name="capacity-block-type",
+        why="A reservation of this type is no block, and ParallelCluster refuses the capacity type.",
+        source=f"{PCLUSTER}, CapacityTypeValidator; EC2 DescribeInstanceTypes, SupportedUsageClasses",
+        example="queues[0].reservation.kind = 'capacity-block': EC2 sells no capacity blocks of g6.48xlarge. Hint: "
+        "on-demand, or another instance type",
+        keys=("queues.instance_type", RESERVATION),
+        find=_block_type,
+    ),
+    Rule(
+        name="reservation-one-type",
+        why="A reservation is of one instance type: nodes of the other one never start.",
+        source="EC2 API reference, CreateCapacityReservation; " + f"{PCLUSTER}, CapacityReservationValidator",
+        example="queues[1].reservation.id = 'cr-0123456789abcdef0': is also used for p5.48xlarge; a reservation "
+        "has one instance type. Hint: check the id",
+        keys=("queues.instance_type", RESERVATION),
+        find=_one_type,
+        across=True,
+    ),
+    Rule(
+        name="reservation-one-kind",
+        why="EC2 refuses a start that calls a block an on-demand reservation, and the other way round.",
+        source="EC2 API reference, InstanceMarketOptions: capacity-block",
+        example="queues[1].reservation.kind = 'on-demand': another queue calls cr-0123456789abcdef0 "
+        "capacity-block. Hint: a reservation is of one kind",
+        keys=(RESERVATION,),
+        find=_one_kind,
+        across=True,
+    ),
+)

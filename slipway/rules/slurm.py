@@ -1,0 +1,188 @@
+"""Rules of Slurm: accounting, and which parameters are ParallelCluster's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from slipway.rules.rule import PCLUSTER, Finding, Rule
+from slipway.source import Place
+
+if TYPE_CHECKING:
+    from slipway.settings import Settings
+
+# pcluster/validators/slurm_settings_validator.py, SLURM_SETTINGS_DENY_LIST: names without regard to case
+DENIED = {
+    "epilog", "grestypes", "launchparameters", "prolog", "reconfigflags", "resumefailprogram", "resumeprogram",
+    "resumetimeout", "slurmctldhost", "slurmctldlogfile", "slurmctldparameters", "slurmdlogfile", "slurmuser",
+    "suspendexcnodes", "suspendprogram", "suspendtime", "taskplugin", "treewidth",
+}  # fmt: skip
+DENIED_ACCOUNTING = {
+    "accountingstoragehost", "accountingstorageport", "accountingstoragetype", "accountingstorageuser",
+    "jobacctgathertype",
+}  # fmt: skip
+DENIED_QUEUE = {"nodes", "oversubscribe", "partitionname", "resumetimeout", "state", "suspendtime"}
+NODE_PARTS = ("-st-", "-dy-")  # static and dynamic nodes of ParallelCluster
+
+
+def _denied(settings: Mapping[str, object], words: set[str], place: Place, owner: str) -> Iterator[Finding]:
+    for key in settings:
+        if key.lower() in words:
+            yield (*place, key), f"is a parameter that {owner} sets itself", "leave it out"
+
+
+def _slurm_denied(s: Settings) -> Iterator[Finding]:
+    yield from _denied(s.slurm.settings, DENIED, ("slurm", "settings"), "ParallelCluster")
+
+
+def _slurm_denied_accounting(s: Settings) -> Iterator[Finding]:
+    if s.slurm.database:
+        yield from _denied(s.slurm.settings, DENIED_ACCOUNTING, ("slurm", "settings"), "accounting")
+
+
+def _queue_denied(s: Settings) -> Iterator[Finding]:
+    for index, queue in enumerate(s.queues):
+        place: Place = ("queues", index, "slurm_settings")
+        yield from _denied(queue.slurm_settings, DENIED_QUEUE, place, "ParallelCluster")
+
+
+def _node_names(s: Settings) -> Iterator[Finding]:
+    for key, value in s.slurm.settings.items():
+        if key.lower() == "nodename" and any(part in str(value) for part in NODE_PARTS):
+            yield ("slurm", "settings", key), "-st- and -dy- mark ParallelCluster's own nodes", "rename the node"
+
+
+def _twice(s: Settings) -> Iterator[Finding]:
+    tables: list[tuple[Place, Mapping[str, object]]] = [(("slurm", "settings"), s.slurm.settings)]
+    tables += [(("queues", index, "slurm_settings"), queue.slurm_settings) for index, queue in enumerate(s.queues)]
+    for place, table in tables:
+        seen: dict[str, str] = {}
+        for key in table:
+            if key.lower() in seen:
+                yield (
+                    (*place, key),
+                    f"is {seen[key.lower()]} once more: Slurm does not look at case",
+                    "keep one of them",
+                )
+            seen.setdefault(key.lower(), key)
+
+
+def _two_databases(s: Settings) -> Iterator[Finding]:
+    if s.slurm.database and s.slurm.external_slurmdbd:
+        text = "Slurm keeps its accounting in one place, and database is given too"
+        yield ("slurm", "external_slurmdbd"), text, "leave out one of them"
+
+
+def _munge_key(s: Settings) -> Iterator[Finding]:
+    external = s.slurm.external_slurmdbd
+    if external and not external.munge_key_secret_arn:
+        text = "needs munge_key_secret_arn: both sides must have one key"
+        yield (
+            ("slurm", "external_slurmdbd"),
+            text,
+            "the ARN of the secret with the slurmdbd host's MUNGE key, in Base64",
+        )
+
+
+def _in_clear(s: Settings) -> Iterator[Finding]:
+    if s.slurm.external_slurmdbd:
+        text = "the traffic with an external slurmdbd is not encrypted"
+        yield ("slurm", "external_slurmdbd"), text, "keep both in one trusted network"
+
+
+def _idle(s: Settings) -> Iterator[Finding]:
+    given = "idle_minutes" in s.slurm.model_fields_set
+    if given and all(queue.min_count == queue.max_count for queue in s.queues):
+        yield (
+            ("slurm", "idle_minutes"),
+            "has no effect: every node is static",
+            "leave it out, or give a queue max_count",
+        )
+
+
+RULES = (
+    Rule(
+        name="slurm-denied",
+        why="ParallelCluster writes these lines of slurm.conf itself and refuses others.",
+        source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST SlurmConf",
+        example="slurm.settings.GresTypes = 'gpu': is a parameter that ParallelCluster sets itself. Hint: leave it out",
+        keys=("slurm.settings",),
+        find=_slurm_denied,
+    ),
+    Rule(
+        name="slurm-denied-accounting",
+        why="With accounting switched on, ParallelCluster writes these lines too.",
+        source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST Accounting",
+        example="slurm.settings.JobAcctGatherType = 'jobacct_gather/cgroup': is a parameter that accounting sets "
+        "itself. Hint: leave it out",
+        keys=("slurm.settings", "slurm.database"),
+        find=_slurm_denied_accounting,
+    ),
+    Rule(
+        name="slurm-denied-queue",
+        why="ParallelCluster writes these parameters of a partition itself and refuses others.",
+        source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST Queue",
+        example="queues[0].slurm_settings.State = 'UP': is a parameter that ParallelCluster sets itself. Hint: "
+        "leave it out",
+        keys=("queues.slurm_settings",),
+        find=_queue_denied,
+    ),
+    Rule(
+        name="slurm-node-name",
+        why="ParallelCluster's daemons take every such node for one of theirs and terminate what they do not know.",
+        source=f"{PCLUSTER}, CustomSlurmNodeNamesValidator",
+        example="slurm.settings.NodeName = 'own-st-[1-4]': -st- and -dy- mark ParallelCluster's own nodes. Hint: "
+        "rename the node",
+        keys=("slurm.settings",),
+        find=_node_names,
+    ),
+    Rule(
+        name="slurm-key-twice",
+        why="Slurm reads its parameters without regard to case: the later line wins, and nobody sees which one "
+        "that is.",
+        source="slurm.conf manual page",
+        example="slurm.settings.slurmdtimeout = 300: is SlurmdTimeout once more: Slurm does not look at case. "
+        "Hint: keep one of them",
+        keys=("slurm.settings", "queues.slurm_settings"),
+        find=_twice,
+    ),
+    Rule(
+        name="accounting-twice",
+        why="Either the head node's slurmdbd writes to a database, or an external slurmdbd does.",
+        source=f"{PCLUSTER}, ExternalSlurmdbdVsDatabaseIncompatibility",
+        example="slurm.external_slurmdbd: Slurm keeps its accounting in one place, and database is given too. "
+        "Hint: leave out one of them",
+        keys=("slurm.database", "slurm.external_slurmdbd"),
+        find=_two_databases,
+    ),
+    Rule(
+        name="slurmdbd-munge-key",
+        why="slurmctld and slurmdbd trust each other by a common MUNGE key; ParallelCluster makes its own unless "
+        "given one.",
+        source=f"{PCLUSTER}, ExternalSlurmdbdRequiresCustomMungeKey",
+        example="slurm.external_slurmdbd: needs munge_key_secret_arn: both sides must have one key. Hint: the ARN "
+        "of the secret with the slurmdbd host's MUNGE key, in Base64",
+        keys=("slurm.external_slurmdbd",),
+        find=_munge_key,
+    ),
+    Rule(
+        name="slurmdbd-in-clear",
+        severity="warning",
+        why="Job names, users and commands travel readable between the two.",
+        source=f"{PCLUSTER}, ExternalSlurmdbdTrafficNotEncrypted",
+        example="slurm.external_slurmdbd: the traffic with an external slurmdbd is not encrypted. Hint: keep both "
+        "in one trusted network",
+        keys=("slurm.external_slurmdbd",),
+        find=_in_clear,
+    ),
+    Rule(
+        name="idle-without-effect",
+        severity="warning",
+        why="Static nodes never end by themselves: whoever counts on it pays on.",
+        source="ParallelCluster user guide, ScaledownIdletime: dynamic nodes only",
+        example="slurm.idle_minutes = 30: has no effect: every node is static. Hint: leave it out, or give a queue "
+        "max_count",
+        keys=("slurm.idle_minutes", "queues.count", "queues.min_count", "queues.max_count"),
+        find=_idle,
+    ),
+)

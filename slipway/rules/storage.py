@@ -1,0 +1,371 @@
+"""Rules of the file systems: FSx for Lustre, its data repository associations, /home, further mounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from slipway.rules.rule import PCLUSTER, Finding, Rule
+from slipway.source import Place
+
+if TYPE_CHECKING:
+    from slipway.settings import Settings
+
+FSX: Place = ("storage", "fsx")
+ASSOCIATIONS: Place = ("storage", "associations")
+HOME: Place = ("storage", "home")
+MOUNTS: Place = ("storage", "mounts")
+
+MAX_ASSOCIATIONS = 8  # FSx API reference, CreateDataRepositoryAssociation
+# pcluster/constants.py FSX_SSD_THROUGHPUT, MB/s per TiB
+THROUGHPUT_MB_S_PER_TIB = {"persistent-2": (125, 250, 500, 1000), "persistent-1": (50, 100, 200)}
+# GiB, FsxStorageCapacityValidator: these sizes, or any multiple of the last
+SIZES_GIB = {"scratch-1": (1200, 2400, 3600)}
+OTHER_SIZES_GIB = (1200, 2400)
+# pcluster/constants.py MAX_EXISTING_STORAGE_COUNT; one of FSx is /fsx
+MAX_EFS, MAX_FSX_MOUNTS = 20, 19
+GP3_IOPS, GP3_IOPS_PER_GIB = 3000, 500  # pcluster's default, and EbsVolumeIopsValidator's ratio
+MAX_NODES_ON_NFS = 100  # SharedEbsPerformanceBottleNeckValidator
+EPHEMERAL = "/scratch"  # slipway/cluster_config.py
+# SharedStorageMountDirValidator
+RESERVED = {
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/media", "/mnt", "/opt", "/opt/intel", "/opt/parallelcluster",
+    "/opt/parallelcluster/shared", "/opt/parallelcluster/shared_login_nodes", "/opt/slurm", "/proc", "/root", "/run",
+    "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var",  # noqa: S108 (a name to refuse)
+}  # fmt: skip
+# What the nodes run from: below these a mount would hide files that are needed. Slipway's own, and ParallelCluster's.
+OWN = (
+    "/opt/slipway",
+    "/etc",
+    "/opt/slurm",
+    "/opt/parallelcluster",
+    "/opt/amazon",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/usr",
+    "/boot",
+)
+
+
+def _inside(one: str, other: str) -> bool:
+    """Whether one tree lies in the other, or both are the same."""
+    first, second = f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"
+    return first.startswith(second) or second.startswith(first)
+
+
+def _fsx_existing(s: Settings) -> Iterator[Finding]:
+    others = sorted(s.storage.fsx.model_fields_set - {"file_system_id"})
+    if s.storage.fsx.file_system_id and others:
+        text = f"an existing file system has its {', '.join(others)} already"
+        yield (*FSX, "file_system_id"), text, f"leave out {', '.join(others)}"
+
+
+def _fsx_capacity(s: Settings) -> Iterator[Finding]:
+    fsx = s.storage.fsx
+    sizes = SIZES_GIB.get(fsx.deployment, OTHER_SIZES_GIB)
+    step = sizes[-1]
+    if fsx.file_system_id or fsx.capacity_gib in sizes or fsx.capacity_gib % step == 0:
+        return
+    below = max(
+        (size for size in (*sizes, fsx.capacity_gib // step * step) if 0 < size < fsx.capacity_gib), default=1200
+    )
+    above = min(size for size in (*sizes, (fsx.capacity_gib // step + 1) * step) if size > fsx.capacity_gib)
+    listed = ", ".join(map(str, sizes[:-1]))
+    text = f"must be {listed} or a multiple of {step} GiB"
+    yield (*FSX, "capacity_gib"), text, f"the nearest are {below} and {above}"
+
+
+def _fsx_throughput(s: Settings) -> Iterator[Finding]:
+    fsx = s.storage.fsx
+    place = (*FSX, "throughput_mb_s_per_tib")
+    if fsx.file_system_id:
+        return
+    allowed = THROUGHPUT_MB_S_PER_TIB.get(fsx.deployment)
+    if allowed is None and fsx.throughput_mb_s_per_tib is not None:
+        yield place, f"{fsx.deployment} has a fixed throughput", "leave it out"
+    if allowed is not None and fsx.throughput_mb_s_per_tib not in allowed:
+        text = f"must be one of {', '.join(map(str, allowed))} MB/s per TiB for {fsx.deployment}"
+        yield place, text, f"for example {allowed[1]}"
+
+
+def _association_count(s: Settings) -> Iterator[Finding]:
+    count = len(s.storage.associations)
+    if count > MAX_ASSOCIATIONS:
+        text = f"a file system has at most {MAX_ASSOCIATIONS} associations, here are {count}"
+        yield ASSOCIATIONS, text, "join some under one prefix"
+
+
+def _association_scratch_1(s: Settings) -> Iterator[Finding]:
+    if s.storage.associations and s.storage.fsx.deployment == "scratch-1" and not s.storage.fsx.file_system_id:
+        yield ASSOCIATIONS, "a scratch-1 file system has no associations", "take scratch-2 or persistent-2"
+
+
+def _association_root(s: Settings) -> Iterator[Finding]:
+    roots = [index for index, one in enumerate(s.storage.associations) if one.path == "/"]
+    if roots and len(s.storage.associations) > 1:
+        text = "/ links the whole file system and can only be the first and only association"
+        yield (*ASSOCIATIONS, roots[0], "path"), text, "give it a folder"
+
+
+def _association_paths(s: Settings) -> Iterator[Finding]:
+    associations = s.storage.associations
+    for index, one in enumerate(associations):
+        for earlier, other in enumerate(associations[:index]):
+            if "/" not in (one.path, other.path) and _inside(one.path, other.path):
+                text = f"overlaps {other.path} of associations[{earlier}]"
+                yield (*ASSOCIATIONS, index, "path"), text, "give each association a tree of its own"
+
+
+def _association_prefixes(s: Settings) -> Iterator[Finding]:
+    associations = s.storage.associations
+    for index, one in enumerate(associations):
+        for earlier, other in enumerate(associations[:index]):
+            if _inside(one.prefix or "/", other.prefix or "/"):
+                text = f"overlaps {other.prefix!r} of associations[{earlier}]"
+                yield (*ASSOCIATIONS, index, "prefix"), text, "give each association a prefix of its own"
+
+
+def _home_size(s: Settings) -> Iterator[Finding]:
+    home = s.storage.home
+    least = GP3_IOPS // GP3_IOPS_PER_GIB
+    if home.kind == "ebs" and home.size_gib is None:
+        yield HOME, "an EBS home needs size_gib", "for example size_gib: 500"
+    elif home.kind == "ebs" and home.size_gib is not None and home.size_gib < least:
+        text = f"a gp3 volume with {GP3_IOPS} IOPS has at least {least} GiB"
+        yield (*HOME, "size_gib"), text, "for example size_gib: 500"
+
+
+def _home_no_size(s: Settings) -> Iterator[Finding]:
+    if s.storage.home.kind == "head-node" and s.storage.home.size_gib is not None:
+        yield (*HOME, "size_gib"), "only an EBS home has a size", "set kind: ebs, or leave size_gib out"
+
+
+def _home_many_nodes(s: Settings) -> Iterator[Finding]:
+    nodes = sum(queue.max_count for queue in s.queues)
+    if s.storage.home.kind == "ebs" and nodes > MAX_NODES_ON_NFS:
+        text = f"{nodes} nodes read /home through the head node's one network card"
+        yield (*HOME, "kind"), text, "keep data on /fsx, or mount EFS or FSx for OpenZFS at /home"
+
+
+def _mount_reserved(s: Settings) -> Iterator[Finding]:
+    for index, mount in enumerate(s.storage.mounts):
+        below = any(mount.path == own or mount.path.startswith(f"{own}/") for own in OWN)
+        if mount.path in RESERVED or below:
+            yield (*MOUNTS, index, "path"), "is a place that the nodes need", "for example /shared"
+
+
+def _mount_overlap(s: Settings) -> Iterator[Finding]:
+    taken = ["/fsx"]
+    if s.storage.home.kind == "ebs":
+        taken.append("/home")
+    if any(queue.instance.nvme_gb for queue in s.queues):
+        taken.append(EPHEMERAL)
+    for index, mount in enumerate(s.storage.mounts):
+        other = next((path for path in taken if _inside(mount.path, path)), None)
+        if other is not None:
+            yield (*MOUNTS, index, "path"), f"overlaps {other}, which is mounted already", "take a path of its own"
+        taken.append(mount.path)
+
+
+def _mount_twice(s: Settings) -> Iterator[Finding]:
+    seen = {s.storage.fsx.file_system_id: "/fsx"}
+    for index, mount in enumerate(s.storage.mounts):
+        if mount.id in seen:
+            yield (*MOUNTS, index, "id"), f"is mounted at {seen[mount.id]} already", "mount a file system once"
+        seen.setdefault(mount.id, mount.path)
+
+
+ID_FORMS = {"fsx-lustre": "fs-", "efs": "fs-", "fsx-openzfs": "fsvol-", "fsx-ontap": "fsvol-", "file-cache": "fc-"}
+LONG_ID = 17  # hexadecimal digits
+
+
+def _mount_id(s: Settings) -> Iterator[Finding]:
+    for index, mount in enumerate(s.storage.mounts):
+        prefix = ID_FORMS[mount.kind]
+        digits = len(mount.id.partition("-")[2])
+        if not mount.id.startswith(prefix) or (mount.kind != "efs" and digits != LONG_ID):
+            yield (
+                (*MOUNTS, index, "id"),
+                f"is no id of the kind {mount.kind}",
+                f"for example {prefix}{'0' * 16}1",
+            )
+
+
+def _mount_home(s: Settings) -> Iterator[Finding]:
+    for index, mount in enumerate(s.storage.mounts):
+        if mount.kind == "file-cache" and mount.path == "/home":
+            yield (*MOUNTS, index, "kind"), "a file cache cannot be /home", "take EFS or FSx, or another path"
+
+
+def _mount_count(s: Settings) -> Iterator[Finding]:
+    efs = sum(mount.kind == "efs" for mount in s.storage.mounts)
+    for count, most, kind in ((efs, MAX_EFS, "EFS"), (len(s.storage.mounts) - efs, MAX_FSX_MOUNTS, "FSx")):
+        if count > most:
+            yield MOUNTS, f"has {count} {kind} file systems; there can be {most}", "mount fewer"
+
+
+FSX_KEYS = ("storage.fsx",)
+ASSOCIATION_KEYS = ("storage.associations",)
+MOUNT_KEYS = ("storage.mounts",)
+RULES = (
+    Rule(
+        name="fsx-existing",
+        why="Slipway uses an existing file system as it is; values that describe another one would mislead.",
+        source="Slipway: stacks/storage.py",
+        example="storage.fsx.file_system_id = 'fs-0123456789abcdef0': an existing file system has its capacity_gib "
+        "already. Hint: leave out capacity_gib",
+        keys=FSX_KEYS,
+        find=_fsx_existing,
+    ),
+    Rule(
+        name="fsx-capacity",
+        why="FSx makes file systems in these steps only.",
+        source=f"FSx API reference, CreateFileSystem StorageCapacity; {PCLUSTER}, FsxStorageCapacityValidator",
+        example="storage.fsx.capacity_gib = 5000: must be 1200 or a multiple of 2400 GiB. Hint: the nearest are "
+        "4800 and 7200",
+        keys=FSX_KEYS,
+        find=_fsx_capacity,
+    ),
+    Rule(
+        name="fsx-throughput",
+        why="Persistent file systems are made with one of these throughputs; scratch ones have 200 MB/s per TiB.",
+        source=f"FSx API reference, PerUnitStorageThroughput; {PCLUSTER}, FsxStorageTypeOptionsValidator and "
+        "FsxPersistentOptionsValidator",
+        example="storage.fsx.throughput_mb_s_per_tib = 300: must be one of 125, 250, 500, 1000 MB/s per TiB for "
+        "persistent-2. Hint: for example 250",
+        keys=FSX_KEYS,
+        find=_fsx_throughput,
+    ),
+    Rule(
+        name="association-count",
+        why="FSx refuses the ninth.",
+        source=f"FSx API reference, CreateDataRepositoryAssociation; {PCLUSTER}, FsxDraValidator",
+        example="storage.associations: a file system has at most 8 associations, here are 9. Hint: join some under "
+        "one prefix",
+        keys=ASSOCIATION_KEYS,
+        find=_association_count,
+    ),
+    Rule(
+        name="association-scratch-1",
+        why="FSx supports associations on every deployment type but this one.",
+        source="FSx API reference, DataRepositoryAssociation: excluding scratch_1",
+        example="storage.associations: a scratch-1 file system has no associations. Hint: take scratch-2 or "
+        "persistent-2",
+        keys=(*ASSOCIATION_KEYS, *FSX_KEYS),
+        find=_association_scratch_1,
+    ),
+    Rule(
+        name="association-root",
+        why="With / as its path a file system can have this one association, made first.",
+        source="FSx API reference, DataRepositoryAssociation FileSystemPath",
+        example="storage.associations[1].path = '/': / links the whole file system and can only be the first and "
+        "only association. Hint: give it a folder",
+        keys=ASSOCIATION_KEYS,
+        find=_association_root,
+        across=True,
+    ),
+    Rule(
+        name="association-paths",
+        why="Two associations cannot share a folder of the file system, nor lie in each other.",
+        source="FSx API reference, DataRepositoryAssociation FileSystemPath",
+        example="storage.associations[1].path = '/datasets/images': overlaps /datasets of associations[0]. Hint: "
+        "give each association a tree of its own",
+        keys=ASSOCIATION_KEYS,
+        find=_association_paths,
+        across=True,
+    ),
+    Rule(
+        name="association-prefixes",
+        why="Each association needs a unique S3 prefix; with nested ones a change of one object would arrive twice.",
+        source="FSx API reference, CreateDataRepositoryAssociation: a unique S3 bucket or prefix",
+        example="storage.associations[1].prefix = 'datasets/images/': overlaps 'datasets/' of associations[0]. "
+        "Hint: give each association a prefix of its own",
+        keys=ASSOCIATION_KEYS,
+        find=_association_prefixes,
+        across=True,
+    ),
+    Rule(
+        name="home-size",
+        why="A volume is made with a size, and ParallelCluster's 3000 IOPS of gp3 need at least 6 GiB.",
+        source=f"{PCLUSTER}, EbsVolumeIopsValidator and EBS_VOLUME_TYPE_IOPS_DEFAULT",
+        example="storage.home.size_gib = 5: a gp3 volume with 3000 IOPS has at least 6 GiB. Hint: for example "
+        "size_gib: 500",
+        keys=("storage.home",),
+        find=_home_size,
+    ),
+    Rule(
+        name="home-no-size",
+        why="/home is a folder of the root volume then, and has no size of its own.",
+        source="Slipway: a value that does nothing is a mistake",
+        example="storage.home.size_gib = 500: only an EBS home has a size. Hint: set kind: ebs, or leave size_gib out",
+        keys=("storage.home",),
+        find=_home_no_size,
+    ),
+    Rule(
+        name="home-many-nodes",
+        severity="warning",
+        why="The head node serves an EBS /home over NFS; with many nodes its network is the bound.",
+        source=f"{PCLUSTER}, SharedEbsPerformanceBottleNeckValidator",
+        example="storage.home.kind = 'ebs': 124 nodes read /home through the head node's one network card. Hint: "
+        "keep data on /fsx, or mount EFS or FSx for OpenZFS at /home",
+        keys=("storage.home", "queues.count", "queues.min_count", "queues.max_count"),
+        find=_home_many_nodes,
+    ),
+    Rule(
+        name="mount-reserved",
+        why="A file system mounted there hides what the nodes run from.",
+        source=f"{PCLUSTER}, SharedStorageMountDirValidator; Slipway: below /opt/slipway and other places that "
+        "nodes run from",
+        example="storage.mounts[0].path = '/opt': is a place that the nodes need. Hint: for example /shared",
+        keys=MOUNT_KEYS,
+        find=_mount_reserved,
+    ),
+    Rule(
+        name="mount-overlap",
+        why="Of two file systems in one place one is hidden. /fsx is Slipway's, /scratch the local NVMe, /home the "
+        "EBS home.",
+        source=f"{PCLUSTER}, DuplicateMountDirValidator and OverlappingMountDirValidator; slipway/cluster_config.py",
+        example="storage.mounts[0].path = '/fsx/shared': overlaps /fsx, which is mounted already. Hint: take a "
+        "path of its own",
+        keys=(*MOUNT_KEYS, "storage.home", "queues.instance_type"),
+        find=_mount_overlap,
+        across=True,
+    ),
+    Rule(
+        name="mount-twice",
+        why="ParallelCluster refuses an id that stands twice.",
+        source=f"{PCLUSTER}, DuplicateNameValidator of shared storage ids",
+        example="storage.mounts[1].id = 'fs-0123456789abcdef0': is mounted at /shared already. Hint: mount a file "
+        "system once",
+        keys=(*MOUNT_KEYS, "storage.fsx.file_system_id"),
+        find=_mount_twice,
+        across=True,
+    ),
+    Rule(
+        name="mount-id",
+        why="Lustre and EFS are mounted by file system, OpenZFS and ONTAP by volume, a cache by its own id.",
+        source=f"{PCLUSTER}, schemas/cluster_schema.py and constants.py (FSX_VOLUME_ID_REGEX, FILE_CACHE_ID_REGEX)",
+        example="storage.mounts[0].id = 'fs-0123456789abcdef0': is no id of the kind fsx-openzfs. Hint: for "
+        "example fsvol-00000000000000001",
+        keys=MOUNT_KEYS,
+        find=_mount_id,
+    ),
+    Rule(
+        name="mount-home-cache",
+        why="A file cache forgets what it has not exported; ParallelCluster refuses it as /home.",
+        source=f"{PCLUSTER}, SharedFileCacheNotHomeValidator",
+        example="storage.mounts[0].kind = 'file-cache': a file cache cannot be /home. Hint: take EFS or FSx, or "
+        "another path",
+        keys=MOUNT_KEYS,
+        find=_mount_home,
+    ),
+    Rule(
+        name="mount-count",
+        why="ParallelCluster mounts at most 20 of EFS and 20 of FSx, /fsx among them.",
+        source=f"{PCLUSTER}, NumberOfStorageValidator, MAX_EXISTING_STORAGE_COUNT",
+        example="storage.mounts: has 21 EFS file systems; there can be 20. Hint: mount fewer",
+        keys=MOUNT_KEYS,
+        find=_mount_count,
+    ),
+)

@@ -1,0 +1,101 @@
+"""The JSON Schema and docs/checks.md are up to date with the code, and the schema takes and refuses what the model does."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from slipway.documentation import descriptions, generated, main, model_keys, outdated, settings_schema
+from slipway.rules import RULES
+from slipway.rules.fields import FIELD_RULES
+from slipway.settings import Settings
+from slipway.source import read_source
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BAD = Path(__file__).with_name("bad")
+EXAMPLES = sorted((REPOSITORY / "clusters").glob("*.yaml"))
+SCHEMA = json.loads((REPOSITORY / "clusters/settings.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
+# What a pattern cannot say: host bits of a network, and in which range it lies.
+BEYOND_A_SCHEMA = {"cidr-form", "cidr-private"}
+
+
+def refusals(data: Any) -> list[str]:
+    return [error.message for error in VALIDATOR.iter_errors(data)]
+
+
+def test_what_is_generated_is_up_to_date() -> None:
+    assert outdated() == [], "run: python -m slipway.documentation"
+    assert main(["--check"]) == 0
+
+
+def test_what_is_out_of_date_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    file = next(iter(generated()))
+    monkeypatch.setattr("slipway.documentation.generated", lambda: {file: "other"})
+    assert main(["--check"]) == 1
+    assert "docs/checks.md: is out of date" in capsys.readouterr().err
+
+
+def test_the_schema_is_a_schema_without_noise() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    text = json.dumps(SCHEMA)
+    assert '"null"' not in text
+    assert "p6-b200.48xlarge" in text
+    assert "eu-central-1" in text
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_every_example_names_the_schema_and_fits_it(file: Path) -> None:
+    assert file.read_text(encoding="utf-8").startswith("# yaml-language-server: $schema=settings.schema.json\n")
+    assert refusals(read_source(file).data) == []
+
+
+@pytest.mark.parametrize("rule", FIELD_RULES, ids=lambda rule: rule.name)
+def test_the_schema_refuses_what_fields_refuse(rule: Any) -> None:
+    data = read_source(BAD / f"{rule.name}.yaml").data
+    assert bool(refusals(data)) == (rule.name not in BEYOND_A_SCHEMA)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.find], ids=lambda rule: rule.name)
+def test_the_schema_takes_what_only_joined_rules_refuse(rule: Any) -> None:
+    data = read_source(BAD / f"{rule.name}.yaml").data
+    Settings.model_validate(data)
+    assert bool(refusals(data)) == (rule.name == "region-unknown")  # the schema names the regions
+
+
+def _tables(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(node, dict):
+        yield path
+        for key, value in node.items():
+            yield from _tables(value, (*path, key))
+    elif isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from _tables(item, (*path, index))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_unknown_keys_are_refused_in_every_table(file: Path) -> None:
+    data = read_source(file).data
+    for path in _tables(data):
+        changed = copy.deepcopy(data)
+        table = changed
+        for key in path:
+            table = table[key]
+        table["colour"] = "red"
+        assert refusals(changed), path
+
+
+def test_every_key_is_documented_once_and_described_in_the_schema() -> None:
+    keys = list(model_keys())
+    assert sorted(descriptions()) == sorted(keys)
+    text = (REPOSITORY / "docs/settings.md").read_text(encoding="utf-8")
+    assert all(text.count(f"| `{key}` |") == 1 for key in keys)
+    described = settings_schema()
+    assert described["properties"]["name"]["description"] == descriptions()["name"]
+    assert described["$defs"]["Queue"]["properties"]["efa"]["description"] == descriptions()["queues[].efa"]
