@@ -7,6 +7,7 @@ from slipway.settings import Settings
 
 EXISTING_VPC_CIDR = "10.0.0.0/16"  # settings name an existing network by ids only; any range will do
 PUBLIC_SUBNET_CIDR = "10.0.0.0/24"
+SPOT = "spot.amazonaws.com"  # without its role no spot instance starts; an account that used spot has it
 PRIVATE_SUBNET_CIDR = "10.0.128.0/17"
 
 
@@ -17,6 +18,8 @@ def seed_of(settings: Settings) -> Seed:
         key_pairs=(settings.head_node.key_pair,) if settings.head_node.key_pair else (),
         secret_arns=(settings.ngc_secret_arn,) if settings.ngc_secret_arn else (),
         buckets=(settings.storage.bucket,) if settings.storage.bucket else (),
+        objects=_objects(settings),
+        service_roles=(SPOT,) if any(queue.spot for queue in settings.queues) else (),
         network=_network(settings),
     )
 
@@ -39,6 +42,13 @@ def _reservations(settings: Settings) -> tuple[Reservation, ...]:
         if queue.reservation
     }
     return tuple(made.values())
+
+
+def _objects(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Something under each prefix that is associated with the file system."""
+    storage = settings.storage
+    bucket = storage.bucket
+    return tuple((bucket, f"{association.prefix}README") for association in storage.associations) if bucket else ()
 
 
 def _network(settings: Settings) -> ExistingNetwork | None:

@@ -16,13 +16,13 @@ from constructs import Construct
 
 from slipway.bundle import REPOSITORY, write_bundle
 from slipway.cluster_config import ClusterFacts, cluster_configuration
+from slipway.preflight.bootstrap import PROVIDER_TEMPLATE
 from slipway.settings import PARALLELCLUSTER_VERSION, Script, Settings
 from stacks.checks import accept
 from stacks.network import NetworkStack
 from stacks.observability import ObservabilityStack
 from stacks.storage import StorageStack
 
-PROVIDER_TEMPLATE = "parallelcluster/{version}/templates/custom_resource/cluster.yaml"
 PARALLELCLUSTER_PATH = "/parallelcluster/"  # the IAM path of the roles that ParallelCluster makes
 SESSION_MANAGER_POLICY = "AmazonSSMManagedInstanceCore"
 
@@ -128,20 +128,19 @@ class ClusterStack(Stack):
 
     def _grant_look_at_site_parts(self, policy: iam.ManagedPolicy) -> None:
         scripts = [*self._settings.head_node.scripts, *self._compute_scripts()]
-        for arns, action in (
-            (_object_arns(scripts), "s3:GetObject"),
-            (self._secret_arns(), "secretsmanager:DescribeSecret"),
-        ):
+        slurm = self._settings.slurm
+        parts = [(_object_arns(scripts), "s3:GetObject")]
+        if slurm.database:
+            parts.append(([slurm.database.password_secret_arn], "secretsmanager:DescribeSecret"))
+        if slurm.external_slurmdbd and slurm.external_slurmdbd.munge_key_secret_arn:
+            # The validator looks into this one: it must be base64 of the right length.
+            parts.append(([slurm.external_slurmdbd.munge_key_secret_arn], "secretsmanager:GetSecretValue"))
+        for arns, action in parts:
             if arns:
                 iam.Grant.add_to_principal(grantee=policy, actions=[action], resource_arns=arns)
 
     def _compute_scripts(self) -> list[Script]:
         return [script for queue in self._settings.queues for script in queue.scripts]
-
-    def _secret_arns(self) -> list[str]:
-        slurm = self._settings.slurm
-        arns = [slurm.database.password_secret_arn] if slurm.database else []
-        return arns + ([slurm.external_slurmdbd.munge_key_secret_arn] if slurm.external_slurmdbd else [])
 
     def _cluster(self, provider: CfnStack) -> CustomResource:
         """DeletionPolicy Delete: the instances go with the stack; file system and bucket stand in the storage stack."""

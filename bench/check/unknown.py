@@ -131,10 +131,10 @@ def _bucket_denied(aws: EmbeddedAws) -> None:
 
 def _disabled_key(aws: EmbeddedAws) -> None:
     kms = aws.clients("kms")
-    key = kms.create_key(Description="bucket")["KeyMetadata"]["Arn"]
-    rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}}
+    key = kms.create_key(Description="bucket")["KeyMetadata"]
+    rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key["Arn"]}}
     aws.clients("s3").put_bucket_encryption(Bucket=account.BUCKET, ServerSideEncryptionConfiguration={"Rules": [rule]})
-    kms.disable_key(KeyId=key)
+    kms.disable_key(KeyId=key["KeyId"])
 
 
 def _no_identity_center(aws: EmbeddedAws) -> None:

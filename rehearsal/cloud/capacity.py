@@ -14,6 +14,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import ec2_backends
 from moto.ec2.responses import EC2Response
+from moto.ec2.responses.instances import InstanceResponse
 
 from rehearsal.cloud.clients import Clients
 from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
@@ -38,9 +39,13 @@ def _store(region: str, name: str) -> dict[str, dict[str, Any]]:
 
 
 def add_reservation(
-    region: str, reservation_id: str, instance_type: str, count: int, zone: str, kind: str
+    region: str, reservation_id: str, instance_type: str, count: int, zone: str, kind: str, **more: Any
 ) -> dict[str, Any]:
-    """Make a reservation. `kind` is "capacity-block" or "on-demand"; it is active and has all its instances free."""
+    """Make a reservation. `kind` is "capacity-block" or "on-demand"; it is active and has all its instances free.
+
+    `more` are members of EC2's CapacityReservation that shall be otherwise: State, StartDate, EndDate, OwnerId,
+    InstancePlatform, Tenancy, InstanceMatchCriteria, PlacementGroupArn, AvailableInstanceCount ...
+    """
     block = kind == "capacity-block"
     start = datetime.now(timezone.utc).replace(microsecond=0)
     shape: dict[str, Any] = {
@@ -66,8 +71,30 @@ def add_reservation(
     }
     if block:
         shape["EndDate"] = start + timedelta(days=14)
+    shape |= more
+    if shape["State"] != "active" and "AvailableInstanceCount" not in more:
+        shape["AvailableInstanceCount"] = 0  # as EC2 tells it of a block that has not started
     _store(region, "reservations")[reservation_id] = shape
     return shape
+
+
+def add_block_offering(region: str, instance_type: str, count: int, zone: str, hours: int, **more: Any) -> None:
+    """Put a capacity block on offer; `more` are members of EC2's CapacityBlockOffering that shall be otherwise."""
+    start = datetime.now(timezone.utc).replace(minute=30, second=0, microsecond=0) + timedelta(days=1)
+    offering_id = f"cb-{uuid.uuid4().hex[:17]}"
+    _store(region, "block_offerings")[offering_id] = {
+        "CapacityBlockOfferingId": offering_id,
+        "InstanceType": instance_type,
+        "AvailabilityZone": zone,
+        "InstanceCount": count,
+        "StartDate": start,
+        "EndDate": start + timedelta(hours=hours),
+        "CapacityBlockDurationHours": hours,
+        "UpfrontFee": "0.00",
+        "CurrencyCode": "USD",
+        "Tenancy": "default",
+        **more,
+    }
 
 
 def _zone_id(region: str, zone: str) -> str:
@@ -77,21 +104,84 @@ def _zone_id(region: str, zone: str) -> str:
     return ""
 
 
+# filter of DescribeCapacityReservations -> member of the reservation
+_FILTERS = {
+    "instance-type": "InstanceType",
+    "owner-id": "OwnerId",
+    "instance-platform": "InstancePlatform",
+    "availability-zone": "AvailabilityZone",
+    "tenancy": "Tenancy",
+    "state": "State",
+    "end-date-type": "EndDateType",
+    "instance-match-criteria": "InstanceMatchCriteria",
+    "placement-group-arn": "PlacementGroupArn",
+}
+
+
 def _describe_reservations(self: EC2Response) -> ActionResult:
     known = _store(self.region, "reservations")
     wanted = self._get_param("CapacityReservationIds", [])
     for reservation_id in wanted:
         if reservation_id not in known:
             raise _unknown_reservation(reservation_id)
-    return ActionResult({"CapacityReservations": [known[key] for key in wanted or known]})
+    filters = {_filter_member(name): values for name, values in self._filters_from_querystring().items()}
+    chosen = [known[key] for key in wanted or known]
+    matching = [item for item in chosen if all(item.get(member) in values for member, values in filters.items())]
+    return ActionResult({"CapacityReservations": [_with_available(self.region, item) for item in matching]})
+
+
+def _filter_member(name: str) -> str:
+    if name not in _FILTERS:
+        raise EC2ClientError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return _FILTERS[name]
+
+
+def _with_available(region: str, item: dict[str, Any]) -> dict[str, Any]:
+    """What runs in the reservation is not free."""
+    taken = sum(
+        instance.state == "running"
+        and getattr(instance, "capacity_reservation_id", "") == item["CapacityReservationId"]
+        for instance in ec2_backends[ACCOUNT][region].all_instances()
+    )
+    return {**item, "AvailableInstanceCount": max(0, item["AvailableInstanceCount"] - taken)}
 
 
 def _describe_block_status(_: EC2Response) -> ActionResult:
     return ActionResult({"CapacityBlockStatuses": []})
 
 
-def _describe_block_offerings(_: EC2Response) -> ActionResult:
-    return ActionResult({"CapacityBlockOfferings": []})
+def _describe_block_offerings(self: EC2Response) -> ActionResult:
+    hours = self._get_param("CapacityDurationHours")
+    if not hours:
+        raise EC2ClientError("MissingParameter", "The request must contain the parameter CapacityDurationHours")
+    offered = _store(self.region, "block_offerings").values()
+    matching = [
+        item
+        for item in offered
+        if item["InstanceType"] == self._get_param("InstanceType")
+        and item["InstanceCount"] == int(self._get_param("InstanceCount") or 1)
+        and item["CapacityBlockDurationHours"] == int(hours)
+    ]
+    return ActionResult({"CapacityBlockOfferings": matching})
+
+
+_run_instances = InstanceResponse.run_instances
+
+
+def _run_in_reservation(self: InstanceResponse) -> ActionResult:
+    """RunInstances that remembers what moto forgets: the reservation, and that a block is a life cycle of its own."""
+    target = self._get_param("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
+    reservation_id = target.get("CapacityReservationId")
+    market = self._get_param("InstanceMarketOptions", {}).get("MarketType")
+    if reservation_id and reservation_id not in _store(self.region, "reservations"):
+        raise _unknown_reservation(reservation_id)
+    result: ActionResult = _run_instances(self)
+    for instance in result.result.instances:
+        if reservation_id:
+            instance.capacity_reservation_id = reservation_id
+        if market:
+            instance.instance_lifecycle = market
+    return result
 
 
 def _create_reservation(self: EC2Response) -> ActionResult:
@@ -158,6 +248,7 @@ def install_capacity() -> None:
     }
     for name, action in actions.items():
         setattr(EC2Response, name, action)
+    InstanceResponse.run_instances = _run_in_reservation
 
 
 def _placement_group(ec2: Any, request: ResourceRequest) -> ResourceResult:

@@ -5,38 +5,81 @@ calls.
 |---|---|
 | CloudFormation actions (stack_api.py) | moto works while the request waits and turns failures green |
 | FSx (storage.py) | ids of 17 characters, life cycle, mount name, associations, rules |
-| EC2 capacity reservations, placement groups (capacity.py) | missing |
+| EC2 capacity reservations, block offerings, placement groups (capacity.py) | missing |
+| RunInstances keeps the reservation it was aimed at (capacity.py) | moto forgets it |
+| Service Quotas (quotas.py) | moto has VPC's only, and they cannot be changed |
 | Systems Manager commands (ssm.py) | moto runs nothing |
 | Lambda invocation (functions.py) | moto needs Docker |
 | CloudTrail's LookupEvents answers that there are none | the CDK CLI asks when a resource failed; moto raises |
 | AMP workspace address | moto's names a host that is not there |
 | bucket policies are stored, not evaluated | moto ignores conditions: "deny unless TLS" would deny everything |
 | block devices without Ebs are skipped in RunInstances | pcluster sends a type's NVMe disks; moto raises |
+| a route to a NAT gateway that was deleted is a black hole | moto calls every route active |
+| IAM's policy simulator, names of service-linked roles (simulate.py) | missing; wrong for FSx and spot |
+| FSx volumes and file caches (volumes.py) | missing |
+| HeadBucket looks at the expected owner (owners.py) | moto ignores it |
+| AWS's managed policies are read once, for one partition | moto reads them again for each of six, at each reset |
 | an Ebs device without size gets the image's in RunInstances | AWS takes it from the image's snapshot; moto raises |
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
 
 from moto.amp.models import Workspace
 from moto.cloudtrail.responses import CloudTrailResponse
+from moto.ec2.models.route_tables import Route
 from moto.ec2.responses.instances import InstanceResponse
 from moto.iam.access_control import PermissionResult
+from moto.iam.models import IAMBackend
 from moto.s3.models import FakeBucket
 
 from rehearsal.cloud.capacity import install_capacity
+from rehearsal.cloud.model import PARTITION
+from rehearsal.cloud.owners import install_owners
+from rehearsal.cloud.quotas import install_quotas
+from rehearsal.cloud.simulate import install_simulation
 from rehearsal.cloud.storage import install_fsx
+from rehearsal.cloud.volumes import install_volumes
 
 _parse_devices = InstanceResponse._parse_block_device_mapping
 _to_dict = Workspace.to_dict
+_read_policies = IAMBackend._init_aws_policies
 _IMAGE_SIZE_GIB = 45  # of a ParallelCluster image
 
 
 def _neutral(_: FakeBucket, _action: str, _resource: str) -> PermissionResult:
     return PermissionResult.NEUTRAL
+
+
+def _route_state(self: Route) -> str:
+    is_gone = self.nat_gateway is not None and self.nat_gateway.state == "deleted"
+    return "blackhole" if is_gone else "active"
+
+
+@functools.lru_cache(maxsize=1)
+def _policies_of_aws(account: str) -> list[Any]:
+    backend = IAMBackend.__new__(IAMBackend)
+    backend.account_id, backend.region_name = account, PARTITION
+    policies: list[Any] = _read_policies(backend)
+    return policies
+
+
+def _fresh_policies(self: IAMBackend) -> list[Any]:
+    """Copies: a policy counts what it is attached to."""
+    if self.region_name != PARTITION:
+        return []
+    return [_copied(policy) for policy in _policies_of_aws(self.account_id)]
+
+
+def _copied(policy: Any) -> Any:
+    """There are 1600 of them: past moto's own __new__, which keeps every instance in a list."""
+    fresh = object.__new__(type(policy))
+    fresh.__dict__ = dict(policy.__dict__)
+    return fresh
 
 
 def _sized(item: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +116,12 @@ def install(metrics_address: Callable[[], str]) -> None:
     Workspace.to_dict = workspace_shape
     CloudTrailResponse.lookup_events = lambda _: json.dumps({"Events": []})
     FakeBucket.get_permission = _neutral
+    Route.state = property(_route_state)
+    IAMBackend._init_aws_policies = _fresh_policies
     InstanceResponse._parse_block_device_mapping = _devices_with_ebs
     install_fsx()
     install_capacity()
+    install_quotas()
+    install_simulation()
+    install_owners()
+    install_volumes()

@@ -21,17 +21,29 @@ from moto.secretsmanager.models import secretsmanager_backends
 from rehearsal.cloud.capacity import add_reservation
 from rehearsal.cloud.clients import Clients
 from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud.quotas import set_quota
 
 PARALLELCLUSTER_VERSION = "3.16.1"
 _QUALIFIER = "hnb659fds"
 _BOOTSTRAP_VERSION = "30"
 _BOOTSTRAP_ROLES = ("deploy", "file-publishing", "image-publishing", "lookup", "cfn-exec")
+_NGC_KEY = "nvapi-" + "0" * 64  # the form of a key of NVIDIA's registry; it opens nothing
 _AMI_OWNER = "247102896272"  # the account that publishes ParallelCluster's images
 _AMI_SYSTEMS = {
     "alinux2023": "amzn2023-hvm",
     "ubuntu2204": "ubuntu-2204-lts-hvm",
     "ubuntu2404": "ubuntu-2404-lts-hvm",
     "rhel9": "rhel9-hvm",
+}
+# Quotas of an account that trains; those of a new one do not let a single GPU run.
+_QUOTAS = {
+    "L-1216C47A": 1152.0,  # vCPUs of running on-demand standard instances
+    "L-DB2E81BA": 768.0,  # ... of G and VT
+    "L-417A185B": 3072.0,  # ... of P
+    "L-34B43A08": 1152.0,  # vCPUs of standard spot instances
+    "L-3819A6DF": 768.0,  # ... of G and VT
+    "L-7212CCBC": 768.0,  # ... of P4 and older
+    "L-C4BD4855": 768.0,  # ... of P5
 }
 _AMI_MOMENT = datetime(2026, 8, 8, tzinfo=timezone.utc)
 
@@ -68,12 +80,17 @@ class ExistingNetwork:
 
 @dataclass(frozen=True)
 class Seed:
-    """All that is there before the deployment."""
+    """All that is there before the deployment.
+
+    `objects` are (bucket, key); `service_roles`: services whose linked role was made, such as spot.amazonaws.com.
+    """
 
     reservations: tuple[Reservation, ...] = ()
     key_pairs: tuple[str, ...] = ()
     secret_arns: tuple[str, ...] = ()
     buckets: tuple[str, ...] = ()
+    objects: tuple[tuple[str, str], ...] = ()
+    service_roles: tuple[str, ...] = ()
     network: ExistingNetwork | None = None
 
 
@@ -82,6 +99,8 @@ def plant(clients: Clients, seed: Seed) -> None:
     _bootstrap(clients)
     _provider_template(clients)
     _images(clients.region)
+    for code, value in _QUOTAS.items():
+        set_quota(clients.region, "ec2", code, value)
     for reservation in seed.reservations:
         add_reservation(
             clients.region,
@@ -96,9 +115,13 @@ def plant(clients: Clients, seed: Seed) -> None:
     for arn in seed.secret_arns:
         _secret(clients, arn)
     for bucket in seed.buckets:
-        make_bucket(clients, bucket)
+        _closed_bucket(clients, bucket)
+    for bucket, key in seed.objects:
+        clients("s3").put_object(Bucket=bucket, Key=key, Body=b"stand-in for the site's data\n")
+    for service in seed.service_roles:
+        clients("iam").create_service_linked_role(AWSServiceName=service)
     if seed.network is not None:
-        _network(clients, seed.network)
+        make_network(clients, seed.network)
 
 
 def make_bucket(clients: Clients, name: str) -> None:
@@ -106,6 +129,14 @@ def make_bucket(clients: Clients, name: str) -> None:
     region = clients.region
     constraint = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
     clients("s3").create_bucket(Bucket=name, **constraint)
+
+
+def _closed_bucket(clients: Clients, name: str) -> None:
+    """As buckets are made today: nothing in it can be made public."""
+    make_bucket(clients, name)
+    names = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+    closed = dict.fromkeys(names, True)
+    clients("s3").put_public_access_block(Bucket=name, PublicAccessBlockConfiguration=closed)
 
 
 def _bootstrap(clients: Clients) -> None:
@@ -122,6 +153,8 @@ def _bootstrap(clients: Clients) -> None:
     for role in _BOOTSTRAP_ROLES:
         name = f"cdk-{_QUALIFIER}-{role}-role-{ACCOUNT}-{clients.region}"
         clients("iam").create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
+    # What `cdk bootstrap` attaches unless told otherwise; `name` is that of cfn-exec, the last of them.
+    clients("iam").attach_role_policy(RoleName=name, PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess")
 
 
 #: Our own stand-in for ParallelCluster's provider: same parameters and output, a function that must never be called.
@@ -212,7 +245,7 @@ def _images(region: str) -> None:
 def _secret(clients: Clients, arn: str) -> None:
     """A secret with exactly that ARN: its last seven characters are AWS's random suffix, not part of the name."""
     name = arn.split(":secret:", 1)[1][:-7]
-    clients("secretsmanager").create_secret(Name=name, SecretString="rehearsal")
+    clients("secretsmanager").create_secret(Name=name, SecretString=_NGC_KEY)
     for secret in secretsmanager_backends[ACCOUNT][clients.region].secrets.values():
         if secret.name == name:
             secret.arn = arn
@@ -229,7 +262,8 @@ def _next_id(module: Any, function: str, wanted: str) -> Iterator[None]:
         setattr(module, function, original)
 
 
-def _network(clients: Clients, network: ExistingNetwork) -> None:
+def make_network(clients: Clients, network: ExistingNetwork) -> None:
+    """Private subnets get a NAT gateway when there is a public one for it to stand in."""
     ec2 = clients("ec2")
     with _next_id(vpcs, "random_vpc_id", network.vpc_id):
         ec2.create_vpc(CidrBlock=network.cidr)
@@ -237,11 +271,29 @@ def _network(clients: Clients, network: ExistingNetwork) -> None:
         ec2.modify_vpc_attribute(VpcId=network.vpc_id, **{name: {"Value": True}})
     gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
     ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=network.vpc_id)
-    table = ec2.create_route_table(VpcId=network.vpc_id)["RouteTable"]["RouteTableId"]
-    ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    public_table = _table(ec2, network.vpc_id, GatewayId=gateway)
     for subnet in network.subnets:
         with _next_id(subnets, "random_subnet_id", subnet.id):
             ec2.create_subnet(VpcId=network.vpc_id, CidrBlock=subnet.cidr, AvailabilityZone=subnet.zone)
+        ec2.modify_subnet_attribute(SubnetId=subnet.id, MapPublicIpOnLaunch={"Value": subnet.public})
         if subnet.public:
-            ec2.modify_subnet_attribute(SubnetId=subnet.id, MapPublicIpOnLaunch={"Value": True})
-            ec2.associate_route_table(RouteTableId=table, SubnetId=subnet.id)
+            ec2.associate_route_table(RouteTableId=public_table, SubnetId=subnet.id)
+    public = next((subnet for subnet in network.subnets if subnet.public), None)
+    private = [subnet for subnet in network.subnets if not subnet.public]
+    if private:
+        private_table = _table(ec2, network.vpc_id, NatGatewayId=_nat(ec2, public or private[0]))
+        for subnet in private:
+            ec2.associate_route_table(RouteTableId=private_table, SubnetId=subnet.id)
+
+
+def _table(ec2: Any, vpc_id: str, **target: str) -> str:
+    table: str = ec2.create_route_table(VpcId=vpc_id)["RouteTable"]["RouteTableId"]
+    ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", **target)
+    return table
+
+
+def _nat(ec2: Any, subnet: ExistingSubnet) -> str:
+    address = ec2.allocate_address(Domain="vpc")["AllocationId"]
+    made = ec2.create_nat_gateway(SubnetId=subnet.id, AllocationId=address)
+    gateway: str = made["NatGateway"]["NatGatewayId"]
+    return gateway

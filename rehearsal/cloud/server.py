@@ -16,7 +16,7 @@ from moto.s3.models import s3_backends
 from moto.ssm.models import ssm_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from rehearsal.cloud import patches, stack_api
+from rehearsal.cloud import grafana, patches, stack_api
 from rehearsal.cloud.capacity import capacity_types
 from rehearsal.cloud.catalog import Catalog
 from rehearsal.cloud.clients import ACCESS_KEY, Clients
@@ -25,9 +25,11 @@ from rehearsal.cloud.errors import CloudError, TemplateInvalid
 from rehearsal.cloud.functions import FunctionRunner
 from rehearsal.cloud.identity import identity_types
 from rehearsal.cloud.metrics import Received, RemoteWrite
+from rehearsal.cloud.misbehave import BadDay, Misbehaviour
 from rehearsal.cloud.model import ACCOUNT, PARTITION, STACK_TYPE, CloudEvent, ResourceType
 from rehearsal.cloud.moto_types import MotoType
 from rehearsal.cloud.network import network_types
+from rehearsal.cloud.pricing import PriceList
 from rehearsal.cloud.seed import Seed, plant
 from rehearsal.cloud.services import NestedStack, service_types
 from rehearsal.cloud.ssm import CommandService, Runner
@@ -37,6 +39,8 @@ from rehearsal.cloud.verify import check_assembly, find_tracebacks
 
 _LOGGERS = ("werkzeug", "moto", "rehearsal.cloud")
 _STOP_WAIT_S = 5.0
+_APPLICATION = DomainDispatcherApplication(create_backend_app)  # holds no state, and takes a second to build anew
+Part = Callable[[dict[str, Any], Callable[..., Any]], "Iterable[bytes] | None"]
 
 
 class EmbeddedAws:
@@ -73,12 +77,21 @@ class EmbeddedAws:
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
         self._log_handler: logging.Handler | None = None
-        self._application = DomainDispatcherApplication(create_backend_app)
         self.clients = Clients(region, lambda: self.address_endpoint)
         self._functions = FunctionRunner(region, run_dir / "functions", lambda: self.address_endpoint)
         self._custom = CustomResources(self.clients, self._functions, lambda: self.address_endpoint, query_interval_s)
         self.commands = CommandService()
         self._metrics = RemoteWrite(lambda name: name in amp_backends[ACCOUNT][region].workspaces)
+        self.prices = PriceList()
+        self._bad_day = BadDay()
+        # Each looks at a request before moto does and answers it or gives None; the first answer counts.
+        self._parts: list[Part] = [
+            self._bad_day.answer,
+            self._answer_function,
+            self._metrics.answer,
+            grafana.answer,
+            self.prices.answer,
+        ]
         self._moto_types: dict[str, MotoType] = {}
         self.stacks = StackEngine(
             region, self._catalog(), self._read_parameter, self._read_template, listener, settle_s
@@ -103,8 +116,8 @@ class EmbeddedAws:
                     " port 0."
                 ) from None
             EmbeddedAws._running = self
-        moto_api_backend.reset()
         patches.install(lambda: f"http://{self._metrics_host}:{self.port}")
+        self.reset()
         stack_api.install(self.stacks, self._read_template)
         self.commands.install()
         self._functions.install()
@@ -117,6 +130,7 @@ class EmbeddedAws:
             if EmbeddedAws._running is not self:
                 return
             EmbeddedAws._running = None
+        self._bad_day.clear()
         self._custom.stop()
         self.stacks.wait_idle(_STOP_WAIT_S)
         if self._server is not None:
@@ -184,6 +198,16 @@ class EmbeddedAws:
         """A host's agent reports to Systems Manager."""
         self.commands.register(instance_id, name, address)
 
+    def misbehave(self, operation: str, **how: Any) -> Misbehaviour:
+        """Treat an operation badly until told otherwise; names and ways: see misbehave.py."""
+        return self._bad_day.add(Misbehaviour(operation, **how))
+
+    def reset(self) -> None:
+        """An account as on its first day, on its best behaviour. Stacks that were made are forgotten by moto only."""
+        self._bad_day.clear()
+        self.prices.clear()
+        moto_api_backend.reset()
+
     def seed(self, seed: Seed) -> None:
         """Make what is there before the deployment."""
         plant(self.clients, seed)
@@ -228,17 +252,21 @@ class EmbeddedAws:
         self.clients("s3").delete_bucket(Bucket=name)  # refuses a bucket that is not empty, which moto's model does not
 
     def _dispatch(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "")
-        if path.startswith(RESPONSE_PATH):
-            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            good = self._custom.answer(path[len(RESPONSE_PATH) :], body)
-            start_response("200 OK" if good else "400 Bad Request", [("Content-Length", "0")])
-            return [b""]
-        answer = self._metrics.answer(environ, start_response)
-        if answer is not None:
-            return answer
-        response: Iterable[bytes] = self._application(environ, start_response)
+        for part in self._parts:
+            answer = part(environ, start_response)
+            if answer is not None:
+                return answer
+        response: Iterable[bytes] = _APPLICATION(environ, start_response)
         return response
+
+    def _answer_function(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes] | None:
+        path = environ.get("PATH_INFO", "")
+        if not path.startswith(RESPONSE_PATH):
+            return None
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        good = self._custom.answer(path[len(RESPONSE_PATH) :], body)
+        start_response("200 OK" if good else "400 Bad Request", [("Content-Length", "0")])
+        return [b""]
 
     def _read_parameter(self, name: str) -> str:
         found = ssm_backends[ACCOUNT][self.region].get_parameter(name)

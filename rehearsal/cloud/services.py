@@ -1,7 +1,6 @@
 """Further types: AMP, AMG, Secrets Manager, CloudWatch alarms, budgets, SNS subscriptions.
 
-AMG (Grafana) has no API in moto: a workspace is recorded with the attributes that CloudFormation returns, and no
-Grafana server runs.
+AMG (Grafana) has no API in moto: a workspace is recorded (grafana.py), and no Grafana server runs.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from rehearsal.cloud import grafana
 from rehearsal.cloud.clients import Clients
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult, ResourceType
@@ -47,11 +47,13 @@ class GrafanaWorkspace:
         if unknown or not properties["AuthenticationProviders"]:
             raise ResourceFailed(f"AuthenticationProviders must be AWS_SSO or SAML, not {sorted(unknown)}")
         workspace_id = f"g-{uuid.uuid4().hex[:10]}"
+        version = str(properties.get("GrafanaVersion", "10.4"))
+        made = grafana.add_workspace(request.region, workspace_id, str(properties.get("Name", workspace_id)), version)
         attributes = {
             "Id": workspace_id,
-            "Endpoint": f"{workspace_id}.grafana-workspace.{request.region}.amazonaws.com",
-            "Status": "ACTIVE",
-            "GrafanaVersion": str(properties.get("GrafanaVersion", "10.4")),
+            "Endpoint": made["endpoint"],
+            "Status": made["status"],
+            "GrafanaVersion": made["grafanaVersion"],
             "SamlConfigurationStatus": "NOT_CONFIGURED",
             "SsoClientId": "",
         }
@@ -61,8 +63,9 @@ class GrafanaWorkspace:
         """Nothing runs, so there is nothing to change."""
         return current
 
-    def delete(self, _request: ResourceRequest, _current: ResourceResult) -> None:
-        """Nothing runs, so there is nothing to stop."""
+    def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
+        """Nothing runs, so there is nothing to stop; the API lists it no more."""
+        grafana.workspaces(request.region).pop(current.physical_id, None)
 
 
 def _secret(secrets: Any, request: ResourceRequest) -> ResourceResult:

@@ -32,6 +32,8 @@ ACTIONS = {
     "sso-admin:ListInstances": "sso:ListInstances",
     "amp:ListWorkspaces": "aps:ListWorkspaces",
     "efs:DescribeFileSystems": "elasticfilesystem:DescribeFileSystems",
+    "efs:DescribeMountTargets": "elasticfilesystem:DescribeMountTargets",
+    "budgets:DescribeBudget": "budgets:ViewBudget",
 }
 DENIED = {
     "AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError",
@@ -87,6 +89,7 @@ class Aws:
         self._session = session
         self._clients: dict[tuple[str, str], Future[Any]] = {}
         self._calls: dict[str, Pending] = {}
+        self._actions: set[str] = set()
         self._lock = threading.Lock()
         self._making = threading.Lock()  # a botocore session is not safe to make clients from in two threads
 
@@ -103,6 +106,11 @@ class Aws:
         threading.Thread(target=self._run, args=arguments, daemon=True, name=f"{service}.{operation}").start()
         return pending
 
+    def actions_asked(self) -> set[str]:
+        """The IAM actions of every call that reached AWS so far."""
+        with self._lock:
+            return set(self._actions)
+
     def call(self, service: str, operation: str, region: str = "", **parameters: Any) -> dict[str, Any]:
         """``start`` and wait."""
         return self.start(service, operation, region, **parameters).result()
@@ -112,9 +120,13 @@ class Aws:
         try:
             client = self._client(service, region)
             name = f"{service}:{client.meta.method_to_api_mapping[operation]}"
+            with self._lock:
+                self._actions.add(ACTIONS.get(name, name))
             began = time.monotonic()
-            response = _read(client, operation, parameters)
-            self._note(time.monotonic() - began, name)
+            try:
+                response = _read(client, operation, parameters)
+            finally:
+                self._note(time.monotonic() - began, name)
             future.set_result(response)
         except BaseException as error:
             future.set_exception(_explained(error, name, region))

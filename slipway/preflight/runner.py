@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from slipway.preflight.aws import Aws, Refused, Unasked
-from slipway.preflight.model import Answer, Question, Result, Status
+from slipway.preflight.asking import attempted, could_not_ask
+from slipway.preflight.aws import Aws, Unasked
+from slipway.preflight.model import Answer, Question, Result
 from slipway.settings import Settings
 
 QUESTION_TIMEOUT_S = 20.0  # two attempts of a call and what follows from its answer
@@ -24,44 +26,33 @@ def run_questions(
     """
     began = time.monotonic()
     asked = [(question, _start(question, settings, aws)) for question in questions if question.applies(settings)]
-    concurrent.futures.wait([future for _, future in asked], timeout=timeout_s)
-    return [
-        future.result() if future.done() else Result(question, (_no_answer(timeout_s),), time.monotonic() - began)
-        for question, future in asked
-    ]
+    concurrent.futures.wait([run.future for _, run in asked], timeout=timeout_s)
+    return [_result(question, run, began, timeout_s) for question, run in asked]
 
 
-def _start(question: Question, settings: Settings, aws: Aws) -> Future[Result]:
-    future: Future[Result] = Future()
+@dataclasses.dataclass
+class _Run:
+    """A question being asked: the answers so far, and the seconds it took once it is done."""
 
-    def run() -> None:
+    answers: list[Answer] = dataclasses.field(default_factory=list)
+    future: Future[float] = dataclasses.field(default_factory=Future)
+
+
+def _start(question: Question, settings: Settings, aws: Aws) -> _Run:
+    run = _Run()
+
+    def ask() -> None:
         began = time.monotonic()
-        answers = _answers(question, settings, aws)
-        future.set_result(Result(question, tuple(answers), time.monotonic() - began))
+        for answer in attempted(question.ask(settings, aws)):
+            run.answers.append(answer)  # one by one: what was found stays when the rest takes too long
+        run.future.set_result(time.monotonic() - began)
 
-    threading.Thread(target=run, daemon=True, name=question.name).start()
-    return future
-
-
-def _answers(question: Question, settings: Settings, aws: Aws) -> list[Answer]:
-    """What the question found, and what it could not find out after that."""
-    answers: list[Answer] = []
-    try:
-        for answer in question.ask(settings, aws):
-            answers.append(answer)  # one by one: what was found before a failure stays
-    except Unasked as error:
-        answers.append(_could_not_ask(error))
-    except Refused as error:
-        answers.append(_could_not_ask(Unasked(f"AWS answered: {error}")))
-    except Exception as error:
-        answers.append(_could_not_ask(Unasked(f"unexpected answer: {type(error).__name__}: {error}")))
-    return answers
+    threading.Thread(target=ask, daemon=True, name=question.name).start()
+    return run
 
 
-def _could_not_ask(error: Unasked) -> Answer:
-    hint = f"allow {error.permission}, or ask somebody who may" if error.permission else "try again, or look by hand"
-    return Answer(Status.COULD_NOT_ASK, (), error.text, hint)
-
-
-def _no_answer(timeout_s: float) -> Answer:
-    return _could_not_ask(Unasked(f"no answer within {timeout_s:.0f} s"))
+def _result(question: Question, run: _Run, began: float, timeout_s: float) -> Result:
+    if run.future.done():
+        return Result(question, tuple(run.answers), run.future.result())
+    no_answer = could_not_ask(Unasked(f"no answer within {timeout_s:.0f} s"))
+    return Result(question, (*run.answers, no_answer), time.monotonic() - began)

@@ -1,0 +1,244 @@
+"""``slipway export``: the cluster in the form of another tool, before a deployment or with a deployed one's ids."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipway import runbook
+from slipway.cluster_config import ClusterFacts, cluster_configuration, placeholder_facts
+from slipway.errors import EXIT_GOOD, UsageError
+from slipway.files import printable, refuse_existing, write_whole
+from slipway.importer.block import block_text
+from slipway.importer.configuration import spell
+from slipway.importer.ledger import get_at
+from slipway.settings import Queue, Settings, load_settings
+
+if TYPE_CHECKING:
+    from slipway.deployed import Deployment
+
+MARK = "?"  # in no value of a configuration
+NAMES = {
+    "head_node_subnet_id": "the head node's subnet",
+    "compute_subnet_id": "the compute nodes' subnet",
+    "node_security_group_id": "the nodes' security group",
+    "file_system_id": "the file system",
+    "script_url": "the bootstrap script's address",
+    "bundle_url": "the bundle's address",
+    "bundle_sha256": "the bundle's sha256",
+    "node_arguments": "bucket, metrics address or log group",
+    "head_node_policy_arns": "the head node's policies",
+    "compute_policy_arns": "the compute nodes' policies",
+}
+SHOWN_DIFFERENCES = 20
+
+
+def export_pcluster(
+    file: Path | str,
+    output: Path | None = None,
+    *,
+    as_json: bool = False,
+    deployed: bool = False,
+    force: bool = False,
+    session: Any = None,
+) -> int:
+    """Write ParallelCluster's configuration of the settings in ``file`` to ``output`` (None: standard output).
+
+    As YAML it ends in a block of comments with what ParallelCluster has no key for; ``as_json`` is without. Before a
+    deployment ids that only it knows are placeholders, each named on stderr by its path. With ``deployed`` they are
+    read from the stacks (``session``: a boto3 session); raises SlipwayError when those are not there or not complete,
+    EnvironmentFault when AWS does not answer. Raises SettingsError for bad settings, UsageError for an existing output
+    without ``force``.
+    """
+    refuse_existing(output, force)
+    settings = load_settings(file)
+    deployment = _deployment(settings, session) if deployed else None
+    facts = deployment.facts if deployment else placeholder_facts(settings)
+    configuration = cluster_configuration(settings, facts)
+    text = json.dumps(configuration, indent=2) + "\n" if as_json else configuration_text(settings, facts)
+    _write(text, output, force)
+    warnings = _drift(configuration, deployment.configuration) if deployment else _placeholders(settings, facts)
+    for line in warnings:
+        print(printable(line), file=sys.stderr)
+    return EXIT_GOOD
+
+
+def configuration_text(settings: Settings, facts: ClusterFacts) -> str:
+    """The configuration as YAML with its block of comments."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.width = 1 << 20  # a folded value is harder to compare and to edit
+    stream = io.StringIO()
+    yaml.dump(cluster_configuration(settings, facts), stream)
+    return f"{stream.getvalue()}\n{block_text(settings, facts)}"
+
+
+def _deployment(settings: Settings, session: Any) -> Deployment:
+    from slipway.deployed import read_deployment  # boto3 is slow to load
+
+    return read_deployment(settings, session)
+
+
+def _write(text: str, output: Path | None, force: bool) -> None:
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_whole(output, text, force=force)
+
+
+def placeholders(settings: Settings, facts: ClusterFacts) -> dict[str, str]:
+    """Path in the configuration -> what stands there in place of a value that only a deployment knows."""
+    places = {path: NAMES[name] for path, name in _fact_places(settings, facts) if name in _unknown(settings)}
+    order = _leaves(cluster_configuration(settings, facts), ())
+    return {spell(path): places[path] for path, _ in order if path in places}
+
+
+def _unknown(settings: Settings) -> set[str]:
+    """The facts that the settings do not say themselves."""
+    said = {
+        "head_node_subnet_id": settings.network.head_node_subnet_id,
+        "compute_subnet_id": settings.network.compute_subnet_id,
+        "node_security_group_id": settings.network.security_group_id,
+        "file_system_id": settings.storage.fsx.file_system_id,
+    }
+    return {name for name in NAMES if not said.get(name)}
+
+
+def _fact_places(settings: Settings, facts: ClusterFacts) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Where each fact stands: found by making the configuration once more with that fact marked."""
+    plain = dict(_leaves(cluster_configuration(settings, facts), ()))
+    for name in NAMES:
+        value = getattr(facts, name)
+        marked: Any = tuple(f"{one}{MARK}" for one in value) if isinstance(value, tuple) else f"{value}{MARK}"
+        other = cluster_configuration(settings, dataclasses.replace(facts, **{name: marked}))
+        yield from ((path, name) for path, leaf in _leaves(other, ()) if plain.get(path) != leaf)
+
+
+def _leaves(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _leaves(value, (*path, key))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _leaves(value, (*path, index))
+    else:
+        yield path, node
+
+
+def _placeholders(settings: Settings, facts: ClusterFacts) -> list[str]:
+    found = placeholders(settings, facts)
+    lines = [f"  {path}: {what}" for path, what in found.items()]
+    count = len(lines)
+    return [
+        f"{count} placeholders stand for what only a deployment knows; --deployed reads it from the stacks:",
+        *lines,
+    ]
+
+
+def _drift(written: dict[str, Any], deployed: dict[str, Any]) -> list[str]:
+    """Where the settings say something else than what is deployed."""
+    here, there = dict(_leaves(written, ())), dict(_leaves(deployed, ()))
+    lines = [
+        f"  {spell(path)}: {_shown(here.get(path))} here, {_shown(there.get(path))} deployed"
+        for path in {**here, **there}
+        if here.get(path) != there.get(path)
+    ]
+    if not lines:
+        return []
+    more = len(lines) - SHOWN_DIFFERENCES
+    shown = lines[:SHOWN_DIFFERENCES] + ([f"  and {more} more"] if more > 0 else [])
+    return ["the settings are not what is deployed; cdk deploy would change:", *shown]
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def export_env(
+    file: Path | str,
+    output: Path | None = None,
+    *,
+    queue: str | None = None,
+    as_json: bool = False,
+    deployed: bool = False,
+    force: bool = False,
+    session: Any = None,
+) -> int:
+    """Write the settings in ``file`` as the runbook's variables to ``output`` (None: standard output).
+
+    The variables have room for one ``queue``: its name, or None for the first with GPUs. With ``deployed`` the ids and
+    the metrics address come from the stacks; what nobody can say is named on stderr. Errors as ``export_pcluster``, and
+    UsageError for a queue that is not there. ``as_json`` prints {"variables": {...}, "unknown": {name: why}}.
+    """
+    refuse_existing(output, force)
+    settings = load_settings(file)
+    deployment = _deployment(settings, session) if deployed else None
+    values = variables(settings, _chosen(settings, queue), deployment)
+    known = {name: str(value) for name, value in values.items() if value is not None}
+    unknown = {name: _why(name, deployed) for name, value in values.items() if value is None}
+    text = json.dumps({"variables": known, "unknown": unknown}, indent=2) + "\n" if as_json else _export_lines(known)
+    _write(text, output, force)
+    for name, why in unknown.items():
+        print(f"{name}: {why}", file=sys.stderr)
+    return EXIT_GOOD
+
+
+def _export_lines(values: Mapping[str, str]) -> str:
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+def _chosen(settings: Settings, name: str | None) -> Queue:
+    if name is None:
+        return settings.gpu_queue or settings.queues[0]
+    chosen = next((queue for queue in settings.queues if queue.name == name), None)
+    if chosen is None:
+        known = ", ".join(queue.name for queue in settings.queues)
+        raise UsageError(f"--queue {name}: the settings have no such queue. Hint: one of {known}")
+    return chosen
+
+
+def variables(settings: Settings, queue: Queue, deployment: Deployment | None) -> dict[str, Any]:
+    """Every variable of the runbook with its value; None for what is not known."""
+    network, facts = settings.network, deployment.facts if deployment else None
+    home = next((one.id for one in settings.storage.mounts if (one.kind, one.path) == runbook.HOME_MOUNT), None)
+    values = {
+        runbook.REGION: settings.region,
+        runbook.INSTANCE_TYPE: queue.instance_type,
+        runbook.COUNT: queue.max_count,
+        runbook.RESERVATION: queue.reservation.id if queue.reservation else None,
+        runbook.KEY_PAIR: settings.head_node.key_pair,
+        runbook.VPC: network.vpc_id or get_at(deployment.outputs if deployment else {}, ("network", "VpcId")),
+        runbook.HEAD_NODE_SUBNET: network.head_node_subnet_id or (facts and facts.head_node_subnet_id),
+        runbook.COMPUTE_SUBNET: network.compute_subnet_id or (facts and facts.compute_subnet_id),
+        runbook.SECURITY_GROUP: network.security_group_id or (facts and facts.node_security_group_id),
+        runbook.LUSTRE: settings.storage.fsx.file_system_id or (facts and facts.file_system_id),
+        runbook.HOME_VOLUME: home,
+        runbook.REMOTE_WRITE: _remote_write(facts),
+    }
+    return {name: value for names, value in values.items() for name in names}
+
+
+def _remote_write(facts: ClusterFacts | None) -> str | None:
+    key = "AMP_REMOTE_WRITE_URL="
+    arguments = facts.node_arguments if facts else ()
+    return next((one.removeprefix(key) for one in arguments if one.startswith(key)), None) or None
+
+
+def _why(name: str, deployed: bool) -> str:
+    if name in runbook.RESERVATION:
+        return "left out: the queue has no reservation"
+    if name in runbook.KEY_PAIR:
+        return "left out: the settings name no key pair; users log in through Session Manager"
+    if name in runbook.HOME_VOLUME:
+        return "left out: /home is no FSx for OpenZFS volume in the settings"
+    if name in runbook.REMOTE_WRITE and deployed:
+        return "left out: the cluster has no Amazon Managed Prometheus (observability.prometheus)"
+    return "left out: only a deployment knows it; --deployed reads it from the stacks"

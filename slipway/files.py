@@ -1,0 +1,47 @@
+"""Files that the user gets: written whole or not at all, and never over another one without saying so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from slipway.errors import SlipwayError, UsageError
+from slipway.source import redacted
+
+UNSHOWN = dict.fromkeys((*range(32), *range(127, 160), 0x2028, 0x2029), "?")
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, without secrets and without what would steer a terminal, end a comment or break UTF-8."""
+    return redacted(text).translate(UNSHOWN)
+
+
+def refuse_existing(path: Path | None, force: bool) -> None:
+    """Raise UsageError when ``path`` is a folder, or is there already and ``force`` is not given."""
+    if path is None:
+        return
+    if not path.name or path.is_dir():
+        raise UsageError(f"--output {path or repr('')}: is no file. Hint: name the file to write")
+    if not force and (path.exists() or path.is_symlink()):
+        raise UsageError(f"{path}: exists already. Hint: --force replaces it, or name another --output")
+
+
+def write_whole(path: Path, text: str, *, force: bool = False) -> None:
+    """Write ``path`` completely or not at all. Raises UsageError for an existing file, SlipwayError when it cannot."""
+    refuse_existing(path, force)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    except OSError as error:
+        raise SlipwayError(f"{path}: cannot be written: {error.strerror}. Hint: another --output") from None
+    finally:
+        remove(temporary)
+
+
+def remove(path: Path) -> None:
+    """Take ``path`` away if it is there; a place that cannot even be looked at holds nothing of ours."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return

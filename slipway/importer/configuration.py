@@ -1,0 +1,225 @@
+"""Read a ParallelCluster configuration: its text, its tables as plain data, and every leaf by its path.
+
+Keys and the kinds of values come from ParallelCluster's own schema (``slipway/data/pcluster_schema.json``). Every key
+that is not in it and every value of another kind is a fault with its line. Placeholders of templates (``${VAR}``,
+``{name}``, ``<name>``) may stand for any value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path as File
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, TaggedScalar
+
+from slipway.errors import Fault, SettingsError
+from slipway.faults import did_you_mean
+from slipway.importer.ledger import Path
+from slipway.settings import PARALLELCLUSTER_VERSION
+from slipway.source import Source, read_source
+
+PLACEHOLDER = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{\{?[^{}]*\}?\}|<[^<>]+>|^![\w:]+", re.ASCII)
+VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", re.ASCII)
+TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+KIND_WORDS = {"text": "text (in quotes)", "whole": "a whole number", "number": "a number", "truth": "true or false"}
+NUMBER_TEXT = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+PLACEHOLDER_RULES = ("yaml-tag", "yaml-key")  # what a settings file must not have, and a template may
+BRACES_OR_TAGS = re.compile(r"[{!]")  # without them plain data says all, and the slower tree is not needed
+EXPECTED = "a ParallelCluster configuration of version 3 is expected"
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """``data`` holds what has the right form; ``leaves`` every value by its path, in the order of the file."""
+
+    file: str
+    text: str
+    data: dict[str, Any]
+    leaves: dict[Path, Any]
+
+
+def read_configuration(file: str | File, variables: Mapping[str, str] | None = None) -> Configuration:
+    """Read ``file``; ``variables`` take the place of ``${NAME}``. Raises SettingsError with every fault found."""
+    try:
+        source = read_source(file)
+        tree = source.tree if BRACES_OR_TAGS.search(source.text) else source.data
+    except SettingsError as error:
+        raise SettingsError([_in_our_words(fault) for fault in error.faults]) from None
+    reader = _Reader(source, variables or {})
+    reader.faults += [fault for fault in source.faults if fault.rule_name not in PLACEHOLDER_RULES]
+    data = reader.table(tree, _schema(), ())
+    if not reader.faults and not _has_queues(data):
+        reader.fault(("Scheduling", "SlurmQueues"), "is missing", EXPECTED)
+    if reader.faults:
+        raise SettingsError(reader.faults)
+    return Configuration(str(file), source.text, data, reader.leaves)
+
+
+def from_dictionary(configuration: dict[str, Any], text: str = "") -> Configuration:
+    """The same for a configuration that we made ourselves."""
+    leaves: dict[Path, Any] = {}
+    _collect(configuration, (), leaves)
+    return Configuration("", text, configuration, leaves)
+
+
+def is_placeholder(value: Any) -> bool:
+    """Whether a template left this value to be filled in."""
+    return isinstance(value, str) and bool(PLACEHOLDER.search(value))
+
+
+def spell(path: Path) -> str:
+    """A path as ParallelCluster's documentation writes it: ``Scheduling/SlurmQueues[0]/Name``."""
+    text = ""
+    for key in path:
+        text += f"[{key}]" if isinstance(key, int) else f"/{key}" if text else str(key)
+    return text
+
+
+def pattern(path: Path) -> str:
+    """The path without the numbers of its lists: ``Scheduling/SlurmQueues[]/Name``."""
+    return re.sub(r"\[\d+\]", "[]", spell(path))
+
+
+@cache
+def knowledge() -> Any:
+    """``data/pcluster_import.yaml``: defaults, older keys, reasons, and scripts of public templates."""
+    text = resources.files("slipway").joinpath("data/pcluster_import.yaml").read_text(encoding="utf-8")
+    return YAML(typ="safe", pure=True).load(text)
+
+
+def _schema() -> dict[str, Any]:
+    text = resources.files("slipway").joinpath("data/pcluster_schema.json").read_text(encoding="utf-8")
+    keys: dict[str, Any] = json.loads(text)["keys"]
+    return keys
+
+
+def _in_our_words(fault: Fault) -> Fault:
+    """``read_source`` speaks of settings files; this is another file."""
+    hint = EXPECTED if "clusters/" in fault.hint or "docs/" in fault.hint else fault.hint
+    return dataclasses.replace(fault, rule=fault.rule.replace("settings file", "configuration"), hint=hint)
+
+
+def _has_queues(data: dict[str, Any]) -> bool:
+    scheduling = data.get("Scheduling")
+    return isinstance(scheduling, dict) and bool(scheduling.get("SlurmQueues"))
+
+
+def _collect(node: Any, path: Path, leaves: dict[Path, Any]) -> None:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            _collect(value, (*path, key), leaves)
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            _collect(value, (*path, index), leaves)
+    else:
+        leaves[path] = node
+
+
+class _Reader:
+    """Walks a parsed file beside the schema."""
+
+    def __init__(self, source: Source, variables: Mapping[str, str]) -> None:
+        self.leaves: dict[Path, Any] = {}
+        self.faults: list[Fault] = []
+        self._source = source
+        self._variables = variables
+
+    def fault(self, path: Path, rule: str, hint: str = "") -> None:
+        value = self._source.value(path)
+        self.faults.append(Fault(self._source.file, self._source.line(path), spell(path), value, rule, hint))
+
+    def table(self, node: Any, schema: dict[str, Any], path: Path) -> dict[str, Any]:
+        data = {}
+        for key, value in node.items():
+            here = (*path, key if isinstance(key, str) else str(key))
+            if pattern(here) in knowledge()["older"]:
+                self._free(_as_placeholder(value), here)
+            elif key not in schema:
+                rule = f"is not a key of ParallelCluster {PARALLELCLUSTER_VERSION}"
+                self.fault(here, rule, did_you_mean(str(key), schema))
+            else:
+                data[key] = self._value(value, schema[key], here)
+        return {key: value for key, value in data.items() if value is not None}
+
+    def _value(self, node: Any, schema: Any, path: Path) -> Any:
+        """The value in plain form; None where nothing of use stands, which is a leaf or a fault then."""
+        node = self._filled(_as_placeholder(node))
+        if is_placeholder(node) or node is None:
+            self.leaves[path] = node
+            return node if isinstance(schema, str) else None
+        if isinstance(schema, dict):
+            if isinstance(node, dict):
+                return self.table(node, schema, path)
+            return self.fault(path, "must be a table of keys")
+        if isinstance(schema, list):
+            if isinstance(node, list):
+                return [self._value(item, schema[0], (*path, index)) for index, item in enumerate(node)]
+            return self.fault(path, "must be a list")
+        if schema in ("free", "any"):
+            return self._free(node, path)
+        return self._scalar(node, schema, path)
+
+    def _free(self, node: Any, path: Path) -> Any:
+        if isinstance(node, dict):
+            return {str(key): self._free(value, (*path, str(key))) for key, value in node.items()}
+        if isinstance(node, list):
+            return [self._free(value, (*path, index)) for index, value in enumerate(node)]
+        self.leaves[path] = self._filled(_plain(node))
+        return self.leaves[path]
+
+    def _scalar(self, node: Any, kind: str, path: Path) -> Any:
+        value = None if isinstance(node, (dict, list)) else _converted(_plain(node), kind)
+        if value is None:
+            return self.fault(path, f"must be {KIND_WORDS[kind]}")
+        self.leaves[path] = value
+        return value
+
+    def _filled(self, node: Any) -> Any:
+        if not isinstance(node, str):
+            return node
+        return VARIABLE.sub(lambda match: self._variables.get(match[1] or match[2], match[0]), node)
+
+
+def _as_placeholder(node: Any) -> Any:
+    """``{name}`` and ``{{name}}`` are tables for YAML, ``!Ref name`` is a tagged value: they come back as text."""
+    if isinstance(node, TaggedScalar):
+        return f"{node.tag.value} {node.value}"
+    if isinstance(node, dict) and len(node) == 1:
+        key, value = next(iter(node.items()))
+        if value is None and not isinstance(key, str):
+            inner = ", ".join(str(part) for part in key) if hasattr(key, "__iter__") else str(key)
+            return f"{{{{{inner}}}}}"
+        if value is None and isinstance(node, CommentedMap) and node.fa.flow_style():
+            return f"{{{key}}}"
+    return node
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, bool) or node is None:
+        return node
+    for kind in (int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return str(node)
+
+
+def _converted(value: Any, kind: str) -> Any:
+    """``value`` as ParallelCluster reads it, also the text that CloudFormation makes of it. None: not of that kind."""
+    if kind == "text":
+        return value if isinstance(value, str) else None
+    if kind == "truth":
+        return value if isinstance(value, bool) else TRUTHS.get(str(value).lower())
+    if isinstance(value, bool):
+        return None
+    if kind == "number" and isinstance(value, float):
+        return value
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, str) and NUMBER_TEXT.fullmatch(value) else None

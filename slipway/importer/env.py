@@ -1,0 +1,229 @@
+"""``slipway import env``: the variables of a runbook become a settings file. The file is read, never run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path as File
+from typing import Any
+
+from slipway import runbook
+from slipway.errors import Fault, SettingsError
+from slipway.files import refuse_existing
+from slipway.importer.configuration import is_placeholder
+from slipway.importer.finish import Imported, Target, finish
+from slipway.importer.ledger import Fate, Ledger, Path, get_at, set_at
+from slipway.importer.translate import FILL
+from slipway.instances import INSTANCE_TYPES
+
+MAX_BYTES = 1 << 20
+ASSIGNMENT = re.compile(r"\s*(?:(?:export|declare\s+-x|typeset\s+-x)\s+)?([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
+EXPANSION = re.compile(r"\$[A-Za-z_{(0-9@*#?!$-]|`")
+WHOLE_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+PLAIN: tuple[tuple[tuple[str, ...], Path], ...] = (
+    (runbook.REGION, ("region",)),
+    (runbook.VPC, ("network", "vpc_id")),
+    (runbook.HEAD_NODE_SUBNET, ("network", "head_node_subnet_id")),
+    (runbook.COMPUTE_SUBNET, ("network", "compute_subnet_id")),
+    (runbook.SECURITY_GROUP, ("network", "security_group_id")),
+    (runbook.KEY_PAIR, ("head_node", "key_pair")),
+    (runbook.INSTANCE_TYPE, ("queues", 0, "instance_type")),
+    (runbook.COUNT, ("queues", 0, "count")),
+    (runbook.LUSTRE, ("storage", "fsx", "file_system_id")),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variables:
+    """``values`` by name, the last assignment of each; ``others`` holds the lines that are no assignment, by number."""
+
+    values: dict[str, str]
+    others: dict[int, str]
+    expansions: frozenset[str]
+
+
+def import_env(
+    file: File | str,
+    output: File | None = None,
+    *,
+    name: str | None = None,
+    region: str | None = None,
+    zone: str | None = None,
+    as_json: bool = False,
+    force: bool = False,
+) -> int:
+    """Write the settings for the variables in ``file`` to ``output`` (None: standard output), the report to stderr.
+
+    Returns 0 when everything was carried and the settings are valid, else 1. Raises SettingsError for a file that
+    cannot be read or has no variable, UsageError for an existing ``output`` without ``force``.
+    """
+    refuse_existing(output, force)
+    given = {"name": name, "region": region, "zone": zone}
+    result = imported_variables(str(file), read_variables(file), {key: value for key, value in given.items() if value})
+    return finish(result, Target(output, force, as_json))
+
+
+def read_variables(file: File | str) -> Variables:
+    """The assignments in ``file``. Raises SettingsError when it is missing, unreadable or has none."""
+    text = _read(File(file))
+    values: dict[str, str] = {}
+    others: dict[int, str] = {}
+    expansions = set()
+    for number, line in enumerate(text.split("\n"), start=1):
+        match = ASSIGNMENT.fullmatch(line)
+        if match is None:
+            if line.strip() and not line.strip().startswith("#"):
+                others[number] = line.strip()
+            continue
+        values[match[1]] = _value(match[2])
+        expansions.discard(match[1])
+        if EXPANSION.search(match[2]) and not _is_single_quoted(match[2]):
+            expansions.add(match[1])
+    if not values:
+        raise SettingsError(
+            [Fault(str(file), 0, "", None, "has no line such as export NAME=value", "is this the right file?")]
+        )
+    return Variables(values, others, frozenset(expansions))
+
+
+def _read(path: File) -> str:
+    try:
+        if not path.is_file():
+            rule = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "no such file"
+            raise SettingsError([Fault(str(path), 0, "", None, rule, "name a file of lines such as export NAME=value")])
+        if path.stat().st_size > MAX_BYTES:
+            raise SettingsError(
+                [Fault(str(path), 0, "", None, f"is larger than {MAX_BYTES} bytes", "is this the right file?")]
+            )
+        return path.read_text(encoding="utf-8").replace("\0", "?")
+    except UnicodeDecodeError:
+        raise SettingsError([Fault(str(path), 0, "", None, "is not UTF-8 text", "save it as UTF-8")]) from None
+    except OSError as error:
+        raise SettingsError([Fault(str(path), 0, "", None, f"cannot be read: {error.strerror}")]) from None
+
+
+def _value(text: str) -> str:
+    """The value as a shell would take it, without any expansion; ``<your value>`` stays whole."""
+    placeholder = re.match(r"[^'\"#\s<]*<[^>]*>", text)
+    if placeholder:
+        return placeholder[0]
+    for part in (text, re.split(r"\s#", text)[0]):  # an apostrophe in a comment is no open quote
+        try:
+            words = shlex.split(part, posix=True)
+        except ValueError:
+            continue
+        return words[0] if words and not part[:1].isspace() else ""
+    return text.strip()
+
+
+def _is_single_quoted(text: str) -> bool:
+    return text.startswith("'") and "'" in text[1:]
+
+
+def imported_variables(file: str, variables: Variables, given: dict[str, str]) -> Imported:
+    """The settings that the runbook's variables say; what is ``given`` counts more."""
+    leaves: dict[Path, Any] = {(key,): value for key, value in variables.values.items()}
+    leaves |= {(f"line {number}",): text for number, text in variables.others.items()}
+    result = Imported(file, {"queues": [{"name": runbook.QUEUE}]}, Ledger(leaves), {}, [])
+    for names, to in PLAIN:
+        _carry(result, variables, names, to)
+    _reservation(result, variables)
+    _home(result, variables)
+    _explain(result, variables)
+    _complete(result, given)
+    return result
+
+
+def _carry(result: Imported, variables: Variables, names: tuple[str, ...], to: Path) -> str | None:
+    """Put the first of ``names`` that is there to ``to``; the others are the same again, or differ from it."""
+    present = [name for name in names if variables.values.get(name)]
+    for name in present:
+        value = variables.values[name]
+        if name != present[0]:
+            same = value == variables.values[present[0]]
+            fate = (Fate.IMPLIED, "the same again") if same else (Fate.NOT_CARRIED, f"{present[0]} says otherwise")
+            result.ledger.decide((name,), *fate)
+        elif value == runbook.NO_KEY_PAIR:
+            result.ledger.decide((name,), Fate.IMPLIED, "no key pair: users log in through Session Manager")
+        else:
+            _put(result, variables, name, to)
+    return present[0] if present else None
+
+
+def _put(result: Imported, variables: Variables, name: str, to: Path) -> None:
+    value = variables.values[name]
+    set_at(result.settings, to, int(value) if to[-1] == "count" and WHOLE_NUMBER.fullmatch(value) else value)
+    if name in variables.expansions or is_placeholder(value):
+        text = f"fill in what {value} stands for; nothing of the file is run"
+        result.comments[to] = text
+        result.ledger.decide((name,), Fate.TO_FILL, text, to)
+    else:
+        result.ledger.decide((name,), Fate.CARRIED, "", to)
+
+
+def _reservation(result: Imported, variables: Variables) -> None:
+    kind: Path = ("queues", 0, "reservation", "kind")
+    if _carry(result, variables, runbook.RESERVATION, ("queues", 0, "reservation", "id")):
+        reservation = result.settings["queues"][0]["reservation"]
+        result.settings["queues"][0]["reservation"] = {"kind": "on-demand", **reservation}
+        text = "as the runbook's templates use it; capacity-block for a capacity block"
+        result.comments[kind] = text
+        result.notes.append(f"queues[0].reservation.kind: on-demand, {text}")
+
+
+def _home(result: Imported, variables: Variables) -> None:
+    if any(variables.values.get(name) for name in runbook.HOME_VOLUME):
+        kind, path = runbook.HOME_MOUNT
+        set_at(result.settings, ("storage", "mounts", 0), {"path": path, "kind": kind})
+        _carry(result, variables, runbook.HOME_VOLUME, ("storage", "mounts", 0, "id"))
+
+
+def _explain(result: Imported, variables: Variables) -> None:
+    for name in runbook.REMOTE_WRITE:
+        text = "Slipway makes a workspace of its own (observability.prometheus) and writes to that"
+        result.ledger.decide((name,), Fate.NOT_CARRIED, text)
+    for name in runbook.MOUNT_NAME:
+        result.ledger.decide((name,), Fate.IMPLIED, "the file system's id says it")
+    for leaf in result.ledger.rest():
+        name = str(leaf[0])
+        if result.ledger.leaves[leaf] == "":
+            result.ledger.decide(leaf, Fate.IMPLIED, "empty")
+        elif name in variables.values:
+            result.ledger.decide(leaf, Fate.NOT_CARRIED, "no setting for this variable")
+        else:
+            result.ledger.decide(
+                leaf, Fate.NOT_CARRIED, f"{result.ledger.leaves[leaf]!r} is no assignment, and nothing is run"
+            )
+
+
+def _complete(result: Imported, given: dict[str, str]) -> None:
+    """What the variables do not say, the options do; else it is to be filled in."""
+    for key, value in given.items():
+        result.settings[key] = value
+        for entry in result.ledger.entries:
+            if entry.to == (key,):
+                entry.fate, entry.text = Fate.CARRIED, "given on the command line"
+    _settle(result)
+    needed: dict[Path, str] = {
+        ("name",): "the cluster's name, --name",
+        ("region",): "the region, AWS_REGION or --region",
+        ("zone",): "the availability zone of the compute subnet and the reservation, --zone",
+        ("queues", 0, "instance_type"): "the instance type, INSTANCE",
+        ("queues", 0, "count"): "the number of instances, NUM_INSTANCES",
+    }
+    if "network" in result.settings:
+        for key in ("vpc_id", "head_node_subnet_id", "compute_subnet_id"):
+            needed["network", key] = "an existing network needs its VPC and both subnets"
+    for to, text in needed.items():
+        if get_at(result.settings, to) is None:
+            set_at(result.settings, to, FILL)
+            result.comments[to] = text
+            result.ledger.add(Fate.TO_FILL, text, to)
+
+
+def _settle(result: Imported) -> None:
+    """EFA wherever the type has it, as the runbook's templates do."""
+    instance = INSTANCE_TYPES.get(str(result.settings["queues"][0].get("instance_type")))
+    if instance is None or instance.efa_interfaces:
+        result.settings["queues"][0]["efa"] = True

@@ -1,0 +1,231 @@
+"""The end of every import: leave out what the rules refuse, write the settings, tell what became of every value."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path as File
+from typing import Any
+
+from pydantic import BaseModel
+
+from slipway.errors import EXIT_GOOD, EXIT_NO, Fault
+from slipway.faults import model_in
+from slipway.files import printable, write_whole
+from slipway.importer.configuration import is_placeholder
+from slipway.importer.ledger import Fate, Ledger, Path, get_at, moved_up, remove_at
+from slipway.importer.text import faults_in, settings_text
+from slipway.settings import Settings
+from slipway.source import path_text
+
+ROUNDS = 100  # one value a round; a file has a handful that are refused
+KEPT: tuple[Path, ...] = (("network",),)  # wrong ids are repaired, not left out: without them another network is meant
+TITLES = {
+    Fate.NOT_CARRIED: "not carried over",
+    Fate.TO_FILL: "to fill in",
+}
+
+
+@dataclasses.dataclass
+class Imported:
+    """Settings as plain data, how they came about, and where they go."""
+
+    file: str
+    settings: dict[str, Any]
+    ledger: Ledger
+    comments: dict[Path, str]
+    notes: list[str]
+    edits: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where the settings go (None: standard output) and how the report is told."""
+
+    output: File | None = None
+    force: bool = False
+    as_json: bool = False
+
+
+def finish(imported: Imported, target: Target) -> int:
+    """Write the settings and the report. 0 when everything is in the settings or implied and they are valid, else 1."""
+    faults = leave_out_refused(imported)
+    _comment_on(imported, faults)
+    text = settings_text(imported.settings, imported.comments, _head(imported))
+    if target.output is not None:
+        write_whole(target.output, text, force=target.force)
+    if faults:  # once more, for the lines of the text as it is written
+        faults = _further(imported, faults_in(text, str(target.output or "settings")))
+    if target.as_json:
+        print(json.dumps(_as_json(imported, target, text, faults)))
+    else:
+        if target.output is None:
+            sys.stdout.write(text)
+        for line in _report(imported, target, faults):
+            print(printable(line), file=sys.stderr)
+    open_points = imported.ledger.of(Fate.NOT_CARRIED, Fate.TO_FILL)
+    return EXIT_NO if open_points or faults else EXIT_GOOD
+
+
+def _comment_on(imported: Imported, faults: list[Fault]) -> None:
+    """Say beside each value that stays and is wrong what it should be."""
+    places = {path_text(path): path for path in _paths(imported.settings, ())}
+    for fault in faults:
+        if fault.path in places:
+            imported.comments.setdefault(places[fault.path], "; ".join(filter(None, (fault.rule, fault.hint))))
+
+
+def _further(imported: Imported, faults: list[Fault]) -> list[Fault]:
+    """The faults that are not the values to fill in: those are told already."""
+    told = {path_text(entry.to) for entry in imported.ledger.of(Fate.TO_FILL)}
+    return [fault for fault in faults if fault.path not in told]
+
+
+def leave_out_refused(imported: Imported) -> list[Fault]:
+    """Leave out optional values that the rules refuse, each told; gives the faults that stay."""
+    faults: list[Fault] = []
+    for _ in range(ROUNDS):
+        faults = faults_in(settings_text(imported.settings, imported.comments), "")
+        changed = any(_leave_out(imported, fault) for fault in faults) or _without_acceptance(imported, faults)
+        if not changed:
+            break
+    return faults
+
+
+def _leave_out(imported: Imported, fault: Fault) -> bool:
+    """Whether the value of ``fault`` was left out. One at a time: the numbers of list items change."""
+    paths = {path_text(path): path for path in _paths(imported.settings, ())}
+    path = paths.get(fault.path)
+    if path is None or _to_be_filled(get_at(imported.settings, path)):
+        return False
+    target = _removable(path)
+    if target is None or _is_missed(imported.settings, target, fault):
+        return False
+    text = f"{fault.rule}{f' ({fault.hint})' if fault.hint else ''}"
+    told = text if target == path else f"{path_text(path[len(target) :]).lstrip('.')} {text}"
+    remove_at(imported.settings, target)
+    imported.ledger.take_back(target, told)
+    imported.comments = {
+        moved_up(place, target) if isinstance(target[-1], int) else place: comment
+        for place, comment in imported.comments.items()
+        if place[: len(target)] != target
+    }
+    return True
+
+
+def _is_missed(settings: dict[str, Any], target: Path, fault: Fault) -> bool:
+    """Whether the rules ask for the value once it is left out: a wrong one that is there says more than none."""
+    without = copy.deepcopy(settings)
+    remove_at(without, target)
+    return any(one.path == fault.path and one.value is None for one in faults_in(settings_text(without, {}), ""))
+
+
+def _to_be_filled(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_to_be_filled(item) for item in value.values())
+    return is_placeholder(value)
+
+
+def _paths(node: Any, path: Path) -> Iterator[Path]:
+    if path:
+        yield path
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield from _paths(value, (*path, key))
+
+
+def _removable(path: Path) -> Path | None:
+    """The smallest part around ``path`` that settings can do without; None when there is none."""
+    if path[:1] in KEPT:
+        return None
+    for end in range(len(path), 0, -1):
+        *holder, key = path[:end]
+        if isinstance(key, int):
+            if holder != ["queues"]:
+                return path[:end]
+        elif not _is_needed(tuple(holder), key):
+            return path[:end]
+    return None
+
+
+def _is_needed(holder: Path, key: str) -> bool:
+    model: type[BaseModel] | None = Settings
+    for name in holder:
+        if isinstance(name, str) and model is not None:
+            field = model.model_fields.get(name)
+            model = model_in(field.annotation) if field else None
+    if model is None:
+        return False  # a table of free keys: tags, parameters of Slurm
+    if key in ("count", "max_count") and holder[:1] == ("queues",):
+        return True  # one of the two
+    return key in model.model_fields and model.model_fields[key].is_required()
+
+
+def _without_acceptance(imported: Imported, faults: list[Fault]) -> bool:
+    """A cluster of elsewhere need not be one that acceptance can judge as it stands."""
+    fault = next((fault for fault in faults if fault.path.startswith("acceptance")), None)
+    if fault is None or "acceptance" in imported.settings:
+        return False
+    imported.settings["acceptance"] = {"scenario": "none"}
+    imported.comments["acceptance", "scenario"] = fault.rule
+    imported.notes.append(f"acceptance is off: {fault.rule}. {fault.hint}".rstrip(". "))
+    return True
+
+
+def _head(imported: Imported) -> list[str]:
+    lines = [f"Made by `slipway import` from {imported.file}."]
+    for fate, title in TITLES.items():
+        entries = imported.ledger.of(fate)
+        if entries:
+            lines += ["", f"{title[:1].upper()}{title[1:]}:"]
+            lines += [f"- {imported.ledger.names(entry)}: {entry.text}" for entry in entries]
+    return lines
+
+
+def _report(imported: Imported, target: Target, faults: list[Fault]) -> Iterator[str]:
+    ledger = imported.ledger
+    for fate, title in TITLES.items():
+        entries = ledger.of(fate)
+        if entries:
+            yield f"{title} ({len(entries)}):"
+        for entry in entries:
+            where = f" -> {path_text(entry.to)}" if entry.to and entry.path else ""
+            yield f"  {ledger.names(entry)}{where}: {entry.text}"
+    for title, lines in (("the configuration wins over its block", imported.edits), ("to know", imported.notes)):
+        if lines:
+            yield f"{title} ({len(lines)}):"
+        yield from (f"  {line}" for line in lines)
+    if faults:
+        yield f"slipway check finds ({len(faults)}):"
+        yield from (f"  {fault}" for fault in faults)
+    counted = Counter(entry.fate for entry in ledger.entries)
+    yield (
+        f"{imported.file} -> {target.output or 'standard output'}: {counted[Fate.CARRIED]} carried, "
+        f"{counted[Fate.IMPLIED]} as Slipway has them anyway, {counted[Fate.TO_FILL]} to fill in, "
+        f"{counted[Fate.NOT_CARRIED]} not carried"
+    )
+
+
+def _as_json(imported: Imported, target: Target, text: str, faults: list[Fault]) -> dict[str, Any]:
+    ledger = imported.ledger
+    kinds = {
+        fate.value.replace("-", "_"): [
+            {"path": ledger.spell(entry.path), "setting": path_text(entry.to), "text": entry.text}
+            for entry in ledger.of(fate)
+        ]
+        for fate in Fate
+    }
+    return {
+        "file": imported.file,
+        "output": str(target.output) if target.output else None,
+        "complete": not kinds["not_carried"] and not kinds["to_fill"] and not faults,
+        **kinds,
+        "edited": imported.edits,
+        "notes": imported.notes,
+        "faults": [fault.as_dict() for fault in faults],
+        "settings": text,
+    }

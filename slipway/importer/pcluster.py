@@ -1,0 +1,200 @@
+"""``slipway import pcluster``: an existing ParallelCluster configuration becomes a settings file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path as File
+from typing import Any
+
+from slipway.cluster_config import cluster_configuration
+from slipway.files import refuse_existing
+from slipway.importer.block import Block, BlockFault, read_block, settings_data
+from slipway.importer.configuration import Configuration, from_dictionary, read_configuration, spell
+from slipway.importer.env import read_variables
+from slipway.importer.finish import Imported, Target, finish
+from slipway.importer.ledger import Entry, Fate, Ledger, Path, get_at, set_at
+from slipway.importer.translate import FILL, Translation, translate
+from slipway.source import path_text
+
+COUNTS = ("count", "min_count", "max_count")
+WHOLE: tuple[Path, ...] = (("network",), ("storage", "fsx"))  # parts whose values only make sense together
+NEEDED = {
+    "name": "the cluster's name, --name; the file does not say it",
+    "region": "the region, --region; the file does not say it",
+    "zone": "the availability zone of the compute subnet and the reservation, --zone; the file does not say it",
+}
+
+
+def import_pcluster(
+    file: File | str,
+    output: File | None = None,
+    *,
+    name: str | None = None,
+    region: str | None = None,
+    zone: str | None = None,
+    vpc_id: str | None = None,
+    variables: File | str | None = None,
+    as_json: bool = False,
+    force: bool = False,
+) -> int:
+    """Write the settings for the configuration ``file`` to ``output`` (None: standard output), the report to stderr.
+
+    ``name``, ``region``, ``zone`` and ``vpc_id`` say what the file does not; ``variables`` is a file of ``export
+    NAME=value`` lines for its placeholders ``${NAME}``. Returns 0 when everything was carried or implied and the
+    settings are valid, else 1. Raises SettingsError for a file that is no valid configuration, UsageError for an
+    existing output without ``force``.
+    """
+    refuse_existing(output, force)
+    values = read_variables(variables).values if variables is not None else {}
+    configuration = read_configuration(file, values)
+    given = {"name": name, "region": region, "zone": zone, "vpc_id": vpc_id}
+    return finish(
+        imported(configuration, {key: value for key, value in given.items() if value}), Target(output, force, as_json)
+    )
+
+
+def imported(configuration: Configuration, given: Mapping[str, str]) -> Imported:
+    """The settings for ``configuration``; what is ``given`` counts more than the file."""
+    result = _with_block(configuration)
+    for key, text in NEEDED.items():
+        if key in given:
+            _say(result, (key,), given[key])
+        elif key not in result.settings:
+            _need(result, (key,), text)
+    if "vpc_id" in given and get_at(result.settings, ("network", "vpc_id")):
+        _say(result, ("network", "vpc_id"), given["vpc_id"])
+    return result
+
+
+def _say(result: Imported, to: Path, value: str) -> None:
+    """An option of the command takes the place of what the file has, or lacks."""
+    set_at(result.settings, to, value)
+    result.comments.pop(to, None)
+    for entry in [entry for entry in result.ledger.entries if entry.to == to and entry.fate is Fate.TO_FILL]:
+        if entry.path:
+            entry.fate, entry.text = Fate.CARRIED, "given on the command line"
+        else:
+            result.ledger.entries.remove(entry)
+
+
+def _need(result: Imported, to: Path, text: str) -> None:
+    set_at(result.settings, to, FILL)
+    result.comments[to] = text
+    result.ledger.add(Fate.TO_FILL, text, to)
+
+
+def _with_block(configuration: Configuration) -> Imported:
+    actual = translate(configuration)
+    try:
+        block = read_block(configuration.text)
+    except BlockFault as error:
+        plain = _plain(configuration, actual)
+        plain.ledger.add(
+            Fate.NOT_CARRIED, f"the block of comments {error}; what only it knew is unknown", ("# slipway",)
+        )
+        return plain
+    return _joined(configuration, actual, block) if block else _plain(configuration, actual)
+
+
+def _plain(configuration: Configuration, t: Translation) -> Imported:
+    return Imported(configuration.file, t.settings, t.ledger, t.comments, t.notes)
+
+
+def _joined(configuration: Configuration, actual: Translation, block: Block) -> Imported:
+    """The block's settings; where the configuration was edited after the export, the configuration counts."""
+    expected = from_dictionary(cluster_configuration(block.settings, block.facts))
+    made = translate(expected)
+    settings = settings_data(block.settings)
+    edits: list[str] = []
+    _patch(settings, made.settings, actual.settings, (), edits)
+    ledger = Ledger(configuration.leaves, spell)
+    for leaf, value in configuration.leaves.items():
+        if leaf in expected.leaves and expected.leaves[leaf] == value:
+            ledger.decide(leaf, Fate.CARRIED, "as it was exported")
+    for entry in actual.ledger.entries:
+        if entry.path:
+            ledger.decide(entry.path, entry.fate, entry.text, entry.to)
+    _tell_removed(ledger, made.ledger, configuration)
+    comments = {
+        place: text
+        for place, text in actual.comments.items()
+        if get_at(settings, place) == get_at(actual.settings, place)
+    }
+    for entry in actual.ledger.entries:
+        if not entry.path and get_at(settings, entry.to) == FILL:
+            ledger.add(entry.fate, entry.text, entry.to)
+    return Imported(configuration.file, settings, ledger, comments, [], edits)
+
+
+def _tell_removed(ledger: Ledger, made: Ledger, configuration: Configuration) -> None:
+    """What somebody took out of an exported file and Slipway writes again: no setting can say that it is not there."""
+    for entry in made.entries:
+        gone = entry.fate is Fate.IMPLIED and not any(leaf in configuration.leaves for leaf in made.below(entry.path))
+        if gone and _holder_is_there(entry.path, configuration):
+            ledger.entries.append(
+                Entry(entry.path, Fate.NOT_CARRIED, "was taken out of the file; Slipway writes it again")
+            )
+
+
+def _holder_is_there(path: Path, configuration: Configuration) -> bool:
+    """False inside a queue, a mount or another list item that is gone altogether: that is told by itself."""
+    lists = [end for end in range(1, len(path)) if isinstance(path[end - 1], int)]
+    return all(get_at(configuration.data, path[:end]) is not None for end in lists)
+
+
+def _patch(base: dict[str, Any], old: dict[str, Any], new: dict[str, Any], path: Path, edits: list[str]) -> None:
+    """Bring to ``base`` what differs between two translations: of what was exported, and of what is in the file now."""
+    for key in {**old, **new}:
+        here = (*path, key)
+        was, now = old.get(key), new.get(key)
+        if was == now:
+            continue
+        if key == "queues":
+            base[key] = _patched_queues(base[key], was or [], now or [], edits)
+        elif here not in WHOLE and all(one is None or isinstance(one, dict) for one in (was, now)):
+            _patch(base.setdefault(key, {}), was or {}, now or {}, here, edits)
+            if not base[key]:
+                del base[key]
+        else:
+            _replace(base, key, now, here, edits)
+
+
+def _replace(base: dict[str, Any], key: str, value: Any, path: Path, edits: list[str]) -> None:
+    before = base.pop(key, None)
+    if value is not None:
+        base[key] = copy.deepcopy(value)
+    shown = ["nothing" if one is None else str(one) for one in (before, value)]
+    edits.append(f"{path_text(path)}: {shown[1]} instead of {shown[0]}")
+
+
+def _patched_queues(
+    base: list[dict[str, Any]], old: list[dict[str, Any]], new: list[dict[str, Any]], edits: list[str]
+) -> list[dict[str, Any]]:
+    """Queues are the same when they have the same name."""
+    before = {str(queue.get("name")): queue for queue in old}
+    kept = {str(queue.get("name")): queue for queue in base}
+    result = []
+    for index, queue in enumerate(new):
+        name = str(queue.get("name"))
+        if name in kept and name in before:
+            result.append(kept[name])
+            _patch_counts(kept[name], before[name], queue, index, edits)
+            rest = [{key: value for key, value in one.items() if key not in COUNTS} for one in (before[name], queue)]
+            _patch(kept[name], rest[0], rest[1], ("queues", index), edits)
+        else:
+            result.append(copy.deepcopy(queue))
+            edits.append(f"queues[{index}]: {name} is new")
+    edits += [f"queues: {name} is gone" for name in kept if name not in {str(queue.get("name")) for queue in new}]
+    return result
+
+
+def _patch_counts(base: dict[str, Any], old: dict[str, Any], new: dict[str, Any], index: int, edits: list[str]) -> None:
+    was, now = ({key: queue[key] for key in COUNTS if key in queue} for queue in (old, new))
+    if was == now:
+        return
+    for key in COUNTS:
+        base.pop(key, None)
+    base.update(now)
+    shown = (", ".join(f"{key} {value}" for key, value in counts.items()) for counts in (now, was))
+    edits.append(f"queues[{index}]: {' instead of '.join(shown)}")

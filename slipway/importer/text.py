@@ -1,0 +1,89 @@
+"""A settings file's text from plain data, with comments; and what ``slipway check`` says about it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from slipway.errors import Fault, SettingsError
+from slipway.faults import model_in
+from slipway.files import printable
+from slipway.importer.ledger import Path, get_at
+from slipway.settings import SIZE_UNITS, Settings, examine_source
+from slipway.source import parse_source
+
+SIZES: tuple[Path, ...] = (("acceptance", "min_bytes"), ("acceptance", "max_bytes"))
+
+
+def settings_text(data: Mapping[str, Any], comments: Mapping[Path, str], head: Sequence[str] = ()) -> str:
+    """``data`` as YAML in the model's order, ``comments`` beside the values they are about, ``head`` before all."""
+    tree = _tree(_ordered(_with_sizes({**data}), Settings), (), comments)
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.width = 1 << 20
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    stream = io.StringIO()
+    yaml.dump(tree, stream)
+    lines = "".join(f"# {printable(line)}".rstrip() + "\n" for line in head)
+    return f"{lines}\n{stream.getvalue()}" if lines else stream.getvalue()
+
+
+def _ordered(node: Any, model: type[BaseModel] | None) -> Any:
+    """The tables in the order in which the model documents them; free tables as they are."""
+    if isinstance(node, (list, tuple)):
+        return [_ordered(item, model) for item in node]
+    if not isinstance(node, Mapping) or model is None:
+        return node
+    known = {key: field.annotation for key, field in model.model_fields.items() if key in node}
+    return {key: _ordered(node[key], model_in(annotation)) for key, annotation in known.items()}
+
+
+def faults_in(text: str, name: str) -> list[Fault]:
+    """What ``slipway check`` finds in a settings file with this text; faults name it ``name``."""
+    try:
+        return list(examine_source(parse_source(name, text)).faults)
+    except SettingsError as error:
+        return list(error.faults)
+
+
+def _tree(node: Any, path: Path, comments: Mapping[Path, str]) -> Any:
+    items = list(node.items()) if isinstance(node, Mapping) else list(enumerate(node)) if _is_list(node) else None
+    if items is None:
+        return node
+    tree: Any = CommentedMap() if isinstance(node, Mapping) else CommentedSeq([None] * len(items))
+    for key, value in items:
+        tree[key] = _tree(value, (*path, key), comments)
+        comment = comments.get((*path, key))
+        if comment and not isinstance(value, Mapping) and not _is_list(value):
+            tree.yaml_add_eol_comment(printable(comment), key, column=0)
+    return tree
+
+
+def _is_list(node: Any) -> bool:
+    return isinstance(node, (list, tuple))
+
+
+def _with_sizes(data: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of bytes in the largest unit that fits them exactly."""
+    changed = {**data}
+    for part, key in SIZES:
+        value = get_at(data, (part, key))
+        if isinstance(value, int):
+            changed[str(part)] = {**changed[str(part)], key: size_text(value)}
+    if get_at(data, ("acceptance", "limits")):
+        limits = [{**one, "size": size_text(one["size"])} for one in data["acceptance"]["limits"]]
+        changed["acceptance"] = {**changed["acceptance"], "limits": limits}
+    return changed
+
+
+def size_text(size: Any) -> Any:
+    """16777216 as 16MiB; whatever is no number of bytes, and what no unit fits, as it is."""
+    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
+        return size
+    unit = max((unit for unit in SIZE_UNITS if size % SIZE_UNITS[unit] == 0), key=lambda unit: SIZE_UNITS[unit])
+    return f"{size // SIZE_UNITS[unit]}{unit}" if SIZE_UNITS[unit] > 1 else size

@@ -1,0 +1,292 @@
+"""The bucket behind the file system: there, in the region, open to FSx, and what lies under the prefixes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from slipway.preflight.account import account_id, partition
+from slipway.preflight.asking import found, together
+from slipway.preflight.aws import Aws, Pending, Unasked
+from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.preflight.policy import Statement, condition_keys, covers_action, covers_resource, principals, statements
+from slipway.settings import Settings
+
+BUCKET = ("storage", "bucket")
+ONE = {"MaxItems": 1, "PageSize": 1}
+FSX_ACTIONS = ("s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:GetBucketAcl", "s3:PutBucketNotification")
+"""What FSx's service-linked role does to a linked bucket. Source: FSx for Lustre user guide, service-linked roles."""
+KEY_ACTIONS = ("kms:Decrypt", "kms:GenerateDataKey")
+FSX_ROLE = "role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/"
+TRANSPORT_KEYS = {"aws:securetransport", "s3:tlsversion"}  # FSx, the CLI and the SDKs speak TLS 1.2 and newer
+WAYS_IN = {"aws:sourcevpce", "aws:sourcevpc", "aws:sourceip", "aws:vpcsourceip"}  # FSx comes by none of these
+CALLER_KEYS = {
+    "aws:principalarn", "aws:userid", "aws:principalaccount", "aws:principalorgid", "aws:principalorgpaths",
+    "aws:principaltype", "aws:principalisawsservice", "aws:viaawsservice", "aws:principaltag",
+}  # fmt: skip
+KEY_STATES = {
+    "Disabled": "enable it: aws kms enable-key",
+    "PendingDeletion": "keep it: aws kms cancel-key-deletion, then aws kms enable-key",
+    "PendingImport": "import its key material",
+    "Unavailable": "connect its key store",
+}
+
+
+def _name(settings: Settings) -> str:
+    return settings.storage.bucket or ""
+
+
+def _bucket(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    name = _name(settings)
+    asked = aws.start("s3", "head_bucket", Bucket=name)
+    account = account_id(aws)
+    own = aws.start("s3", "head_bucket", Bucket=name, ExpectedBucketOwner=account)
+    answer = found(asked, "404", "NoSuchBucket")
+    if answer is None:
+        yield fault(BUCKET, f"there is no bucket {name}", "correct the name, or leave it out to have one made")
+        return
+    region = answer.get("BucketRegion") or answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region", "")
+    if region and region != settings.region:
+        text = f"{name} is in {region}, the cluster in {settings.region}"
+        if settings.storage.associations:
+            yield fault(BUCKET, text, "take a bucket of the cluster's region: FSx links no other")
+        else:
+            yield warning(BUCKET, f"{text}: transfer between them is paid for", "take a bucket of the cluster's region")
+    elif _is_foreign(own):
+        text = f"{name} belongs to another account than {account}"
+        yield warning(BUCKET, text, "its owner has to allow FSx's role and the head node's in the bucket's policy")
+    else:
+        yield ok(BUCKET, f"{name} is in {region or settings.region} and belongs to {account}")
+
+
+def _is_foreign(own: Pending) -> bool:
+    """Whether S3 denies to whom names this account as the owner, what it allows otherwise."""
+    try:
+        own.result()
+    except Unasked as error:
+        return bool(error.permission)
+    return False
+
+
+def _access(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    name = _name(settings)
+    policy = aws.start("s3", "get_bucket_policy", Bucket=name)
+    encryption = aws.start("s3", "get_bucket_encryption", Bucket=name)
+    public = aws.start("s3", "get_public_access_block", Bucket=name)
+    yield from together(_policy(settings, policy), _encryption(settings, aws, encryption), _public(name, public))
+
+
+def _policy(settings: Settings, asked: Pending) -> Iterator[Answer]:
+    name = _name(settings)
+    answer = found(asked, "NoSuchBucketPolicy", "NoSuchBucket")
+    if answer is None:
+        yield ok(BUCKET, f"{name} has no bucket policy")
+        return
+    arn = f"arn:{partition(settings.region)}:s3:::{name}"
+    denying = [item for item in statements(answer["Policy"]) if _denies_fsx(item, arn)]
+    for statement in denying:
+        yield from _judged(name, statement)
+    if not denying:
+        yield ok(BUCKET, f"the policy of {name} denies nothing that FSx or the nodes do")
+
+
+def _denies_fsx(statement: Statement, arn: str) -> bool:
+    """Whether it denies one of FSx's actions to everybody but some."""
+    if statement.get("Effect") != "Deny" or not covers_action(statement, FSX_ACTIONS):
+        return False
+    everybody = "NotPrincipal" in statement or "*" in principals(statement)
+    keys = condition_keys(statement)
+    return everybody and covers_resource(statement, (arn, f"{arn}/*")) and not (keys and keys <= TRANSPORT_KEYS)
+
+
+def _judged(name: str, statement: Statement) -> Iterator[Answer]:
+    label = f"statement {statement['Sid']}" if statement.get("Sid") else "a statement without Sid"
+    actions = ", ".join(covers_action(statement, FSX_ACTIONS)[:2])
+    keys = condition_keys(statement)
+    hint = "except aws:PrincipalArn */aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/* from the Deny"
+    if "NotPrincipal" in statement:
+        yield fault(BUCKET, f"the policy of {name} denies {actions} to all but named principals ({label})", hint)
+    elif not keys:
+        yield fault(BUCKET, f"the policy of {name} denies {actions} to everybody ({label})", hint)
+    elif keys & WAYS_IN and not keys & CALLER_KEYS:
+        found_keys = ", ".join(sorted(keys & WAYS_IN))
+        text = f"the policy of {name} denies {actions} by {found_keys}: FSx comes from AWS's own network ({label})"
+        yield fault(BUCKET, text, hint)
+    else:
+        text = f"the policy of {name} denies {actions} under conditions: {', '.join(sorted(keys))} ({label})"
+        yield warning(BUCKET, text, f"make sure that FSx's role and the nodes' pass; if not, {hint}")
+
+
+def _encryption(settings: Settings, aws: Aws, asked: Pending) -> Iterator[Answer]:
+    name = _name(settings)
+    answer = found(asked, "ServerSideEncryptionConfigurationNotFoundError", "NoSuchBucket")
+    rules = answer["ServerSideEncryptionConfiguration"]["Rules"] if answer else []
+    default = rules[0].get("ApplyServerSideEncryptionByDefault", {}) if rules else {}
+    key = default.get("KMSMasterKeyID", "")
+    if not default.get("SSEAlgorithm", "AES256").startswith("aws:kms"):
+        yield ok(BUCKET, f"{name} is encrypted with keys of S3")
+    elif not key or key.endswith("alias/aws/s3"):
+        yield ok(BUCKET, f"{name} is encrypted with the account's aws/s3 key")
+    else:
+        yield from _key(settings, aws, key)
+
+
+def _key(settings: Settings, aws: Aws, key: str) -> Iterator[Answer]:
+    described = aws.start("kms", "describe_key", KeyId=key)
+    if ":alias/" not in key and not key.startswith("alias/"):  # the policy is not to be had by an alias
+        aws.start("kms", "get_key_policy", KeyId=key, PolicyName="default")
+    answer = found(described, "NotFoundException")
+    if answer is None:
+        text = f"the key of {_name(settings)} is not there: {key}"
+        yield fault(BUCKET, text, "give the bucket another key: aws s3api put-bucket-encryption")
+        return
+    facts = answer["KeyMetadata"]
+    state = facts.get("KeyState", "Enabled")
+    if facts.get("KeyManager") == "AWS":
+        yield ok(BUCKET, f"{_name(settings)} is encrypted with the account's aws/s3 key")
+    elif state != "Enabled":
+        yield fault(BUCKET, f"the key of {_name(settings)} is {state}: {key}", KEY_STATES.get(state, "repair it"))
+    else:
+        yield from _key_policy(settings, aws, key if "alias/" not in key else facts["Arn"])
+
+
+def _key_policy(settings: Settings, aws: Aws, key: str) -> Iterator[Answer]:
+    """FSx's role has no permission of its own for keys: the key's policy has to name it, delegation is not enough."""
+    document = aws.call("kms", "get_key_policy", KeyId=key, PolicyName="default")["Policy"]
+    allowing = [item for item in statements(document) if item.get("Effect") == "Allow"]
+    allowed = {action for item in allowing if _names_fsx(item) for action in covers_action(item, KEY_ACTIONS)}
+    if allowed >= set(KEY_ACTIONS):
+        yield ok(BUCKET, f"the key of {_name(settings)} is enabled, and its policy lets FSx in")
+        return
+    text = f"the policy of {_name(settings)}'s key does not let FSx use it: {key}"
+    hint = "allow kms:Decrypt and kms:GenerateDataKey* to * with kms:ViaService s3 and aws:userid *:FSx in its policy"
+    yield (fault if settings.storage.associations else warning)(BUCKET, text, hint)
+
+
+def _names_fsx(statement: Statement) -> bool:
+    who = principals(statement)
+    return "*" in who or any(FSX_ROLE in principal for principal in who)
+
+
+def _public(name: str, asked: Pending) -> Iterator[Answer]:
+    answer = found(asked, "NoSuchPublicAccessBlockConfiguration", "NoSuchBucket")
+    block: dict[str, Any] = answer["PublicAccessBlockConfiguration"] if answer else {}
+    off = [key for key in ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+           if not block.get(key)]  # fmt: skip
+    if off:
+        text = f"public access to {name} is not blocked: {', '.join(off)}"
+        yield warning(BUCKET, text, f"aws s3api put-public-access-block --bucket {name} with all four true")
+    else:
+        yield ok(BUCKET, f"public access to {name} is blocked")
+
+
+def _prefixes(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    name = _name(settings)
+    links = settings.storage.associations
+    asked = {
+        link.prefix: aws.start("s3", "list_objects_v2", Bucket=name, Prefix=link.prefix, PaginationConfig=ONE)
+        for link in links
+    }
+    parts = [_prefix(name, link.prefix, link.path, number, asked[link.prefix]) for number, link in enumerate(links)]
+    yield from together(*parts)
+
+
+def _prefix(bucket: str, prefix: str, path: str, number: int, asked: Pending) -> Iterator[Answer]:
+    where = ("storage", "associations", number, "prefix")
+    answer = found(asked, "NoSuchBucket")
+    if answer is None:
+        return  # the question about the bucket says it
+    if answer.get("Contents"):
+        yield ok(where, f"s3://{bucket}/{prefix} has objects for {path}")
+    else:
+        text = f"s3://{bucket}/{prefix} is empty: {path} would be, too"
+        yield warning(where, text, "correct the prefix, unless the cluster is to fill it")
+
+
+QUESTIONS = (
+    Question(
+        name="bucket",
+        asks="Is the existing bucket there, in the cluster's region, and this account's?",
+        why="FSx links buckets of its own region; a wrong name fails after the file system was made.",
+        source="FSx for Lustre user guide, linking to a bucket",
+        permissions=("s3:ListBucket", "sts:GetCallerIdentity"),
+        examples=(
+            (Status.FAULT, "there is no bucket corp-training-data"),
+            (Status.FAULT, "corp-training-data is in eu-west-1, the cluster in us-east-1"),
+            (
+                Status.WARNING,
+                "corp-training-data is in eu-west-1, the cluster in us-east-1: transfer between them is paid for",
+            ),
+            (Status.WARNING, "corp-training-data belongs to another account than 123456789012"),
+        ),
+        ask=_bucket,
+        applies=lambda s: s.storage.bucket is not None,
+    ),
+    Question(
+        name="bucket-access",
+        asks="Do the bucket's policy, its key and its block of public access fit FSx and the nodes?",
+        why='"Unable to validate access to the S3 bucket" is the usual end of an association, 15 min in.',
+        source="FSx for Lustre user guide, server-side encrypted buckets and service-linked roles",
+        permissions=(
+            "s3:GetBucketPolicy",
+            "s3:GetEncryptionConfiguration",
+            "s3:GetBucketPublicAccessBlock",
+            "kms:DescribeKey",
+            "kms:GetKeyPolicy",
+        ),
+        examples=(
+            (
+                Status.FAULT,
+                "the policy of corp-training-data denies s3:ListBucket, s3:GetObject to all but named principals"
+                " (statement OnlyUs)",
+            ),
+            (
+                Status.FAULT,
+                "the policy of corp-training-data denies s3:ListBucket, s3:GetObject to everybody (a statement without"
+                " Sid)",
+            ),
+            (
+                Status.FAULT,
+                "the policy of corp-training-data denies s3:ListBucket, s3:GetObject by aws:sourcevpce: FSx comes from"
+                " AWS's own network (statement OnlyEndpoint)",
+            ),
+            (
+                Status.WARNING,
+                "the policy of corp-training-data denies s3:ListBucket, s3:GetObject under conditions: aws:principalarn"
+                " (statement OnlyRoles)",
+            ),
+            (
+                Status.FAULT,
+                "the key of corp-training-data is Disabled:"
+                " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555",
+            ),
+            (
+                Status.FAULT,
+                "the key of corp-training-data is not there:"
+                " arn:aws:kms:us-east-1:123456789012:key/99999999-2222-3333-4444-555555555555",
+            ),
+            (
+                Status.FAULT,
+                "the policy of corp-training-data's key does not let FSx use it:"
+                " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555",
+            ),
+            (
+                Status.WARNING,
+                "public access to corp-training-data is not blocked: BlockPublicAcls, IgnorePublicAcls,"
+                " BlockPublicPolicy, RestrictPublicBuckets",
+            ),
+        ),
+        ask=_access,
+        applies=lambda s: s.storage.bucket is not None,
+    ),
+    Question(
+        name="bucket-prefixes",
+        asks="Is there anything under the prefixes that the file system is to mirror?",
+        why="A mistyped prefix gives an empty folder and no error.",
+        source="S3 API reference, ListObjectsV2: a prefix without objects is no error",
+        permissions=("s3:ListBucket",),
+        examples=((Status.WARNING, "s3://corp-training-data/dataset/ is empty: /datasets would be, too"),),
+        ask=_prefixes,
+        applies=lambda s: s.storage.bucket is not None and bool(s.storage.associations),
+    ),
+)

@@ -1,0 +1,188 @@
+"""``slipway preflight``: asks everything, tells every answer, and says the faults with their place in the file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO, EnvironmentFault, SettingsError, UsageError
+from slipway.preflight.aws import Aws
+from slipway.preflight.model import Answer, Result, Status
+from slipway.preflight.runner import QUESTION_TIMEOUT_S, run_questions
+from slipway.preflight.words import listed, visible
+from slipway.settings import Settings, load_settings
+from slipway.source import Source, path_text, read_source
+
+MARKS = {Status.OK: "ok", Status.WARNING: "warning", Status.FAULT: "fault", Status.COULD_NOT_ASK: "?"}
+LOG_IN = "log in (aws sso login, aws configure) or name a profile with --profile"
+
+
+def preflight(
+    file: str | Path, *, as_json: bool = False, profile: str | None = None, timeout_s: float = QUESTION_TIMEOUT_S
+) -> int:
+    """Ask AWS everything about the settings in ``file``; read-only. The exit code: 0 good, 1 faults, 3 nothing asked.
+
+    ``profile`` is one of the AWS configuration; ``timeout_s`` bounds each question, in seconds. Raises SettingsError
+    for a file that `slipway check` refuses, UsageError for an unknown profile, EnvironmentFault without credentials.
+    """
+    settings = _settings(file, as_json=as_json)
+    if settings is None:
+        return SettingsError.exit_code
+    source = read_source(file)
+    session = _session(profile, settings.region)
+    from slipway.preflight.questions import QUESTIONS
+
+    aws, began = Aws(session, settings.region), time.monotonic()
+    results = run_questions(QUESTIONS, settings, aws, timeout_s)
+    seconds = time.monotonic() - began
+    if as_json:
+        print(json.dumps(_as_dict(source, settings, results, aws, seconds)))
+    else:
+        _tell(source, results, aws, seconds)
+    return exit_code(results)
+
+
+def exit_code(results: Sequence[Result]) -> int:
+    """1 with a fault; 3 when nothing at all could be asked; 0 otherwise, open answers or not."""
+    statuses = {answer.status for result in results for answer in result.answers}
+    if Status.FAULT in statuses:
+        return EXIT_NO
+    return EXIT_ENVIRONMENT if statuses == {Status.COULD_NOT_ASK} else EXIT_GOOD
+
+
+def _settings(file: str | Path, *, as_json: bool) -> Settings | None:
+    """The settings; None when their faults were printed as JSON."""
+    try:
+        return load_settings(file)
+    except SettingsError as error:
+        if not as_json:
+            raise
+        faults = [fault.as_dict() for fault in error.faults]
+        print(json.dumps({"file": str(file), "good": False, "settings_faults": faults}))
+        return None
+
+
+def _session(profile: str | None, region: str) -> Any:
+    """A boto3 session that has credentials: looked for once, as each client would look again for what is not there."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ProfileNotFound
+
+    try:
+        session = boto3.Session(profile_name=profile, region_name=region)
+        credentials = session.get_credentials()
+    except ProfileNotFound:
+        names = listed(sorted(boto3.Session().available_profiles), most=8) or "none"
+        raise UsageError(f"--profile {profile}: there is no such profile. Hint: those there are: {names}") from None
+    except BotoCoreError as error:
+        raise EnvironmentFault(f"the AWS configuration cannot be used: {error}. Hint: {LOG_IN}") from None
+    if credentials is None:
+        raise EnvironmentFault(f"no AWS credentials were found, so nothing was asked. Hint: {LOG_IN}")
+    return session
+
+
+# ---- for people ----
+
+
+def _tell(source: Source, results: Sequence[Result], aws: Aws, seconds: float) -> None:
+    if exit_code(results) == EXIT_ENVIRONMENT:
+        print(_nothing_asked(results), file=sys.stderr)
+    else:
+        for line in _lines(results):
+            print(visible(line))
+        for line in fault_lines(source, results):
+            print(visible(line), file=sys.stderr)
+    print(_summary(results, aws, seconds))
+
+
+def _lines(results: Sequence[Result]) -> Iterator[str]:
+    """One line an answer under its question; what is no fault carries its hint here."""
+    for result in results:
+        yield result.question.name
+        for answer in result.answers:
+            hint = f". Hint: {answer.hint}" if answer.hint and answer.status is not Status.FAULT else ""
+            yield f"  {MARKS[answer.status]:<8} {answer.text}{hint}"
+
+
+def fault_lines(source: Source, results: Sequence[Result]) -> list[str]:
+    """``file:line: path: text. Hint: ... [question]``, in the order of the file."""
+    faults = [
+        (source.line(answer.path), answer, result.question.name)
+        for result in results
+        for answer in result.answers
+        if answer.status is Status.FAULT
+    ]
+    return [_fault(source, line, answer, name) for line, answer, name in sorted(faults, key=lambda item: item[0])]
+
+
+def _fault(source: Source, line: int, answer: Answer, name: str) -> str:
+    place = f"{source.file}:{line}: {path_text(answer.path)}: " if answer.path else f"{source.file}: "
+    return f"{place}{answer.text}. Hint: {answer.hint} [{name}]"
+
+
+def _nothing_asked(results: Sequence[Result]) -> str:
+    """The reason once, not once a question."""
+    reasons = list(dict.fromkeys(answer.text for result in results for answer in result.answers))
+    refused = [reason for reason in reasons if reason.startswith("the credentials")]
+    if refused:
+        return visible(f"nothing could be asked: {refused[0]}. Hint: {LOG_IN}")
+    return visible(f"nothing could be asked: {listed(reasons)}. Hint: look at the region, the network and a proxy")
+
+
+def _summary(results: Sequence[Result], aws: Aws, seconds: float) -> str:
+    counts = _counts(results)
+    parts = [
+        f"{counts['ok']} ok",
+        _plural(counts["warning"], "warning"),
+        _plural(counts["fault"], "fault"),
+        f"{counts['could_not_ask']} could not be asked",
+    ]
+    slowest, name = aws.slowest_call
+    call = f" (slowest call {name} {slowest:.1f} s)" if name else ""
+    return f"preflight: {', '.join(parts)} in {seconds:.1f} s{call}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'s' if count != 1 else ''}"
+
+
+def _counts(results: Sequence[Result]) -> dict[str, int]:
+    statuses = [answer.status for result in results for answer in result.answers]
+    return {status.value.replace("-", "_"): statuses.count(status) for status in Status}
+
+
+# ---- for programs ----
+
+
+def _as_dict(source: Source, settings: Settings, results: Sequence[Result], aws: Aws, seconds: float) -> dict[str, Any]:
+    slowest, name = aws.slowest_call
+    return {
+        "file": source.file,
+        "name": settings.name,
+        "region": settings.region,
+        "good": exit_code(results) == EXIT_GOOD,
+        "counts": _counts(results),
+        "seconds": round(seconds, 3),
+        "slowest_call": {"name": name, "seconds": round(slowest, 3)},
+        "questions": [
+            {
+                "name": result.question.name,
+                "seconds": round(result.seconds, 3),
+                "answers": [_answer(source, answer) for answer in result.answers],
+            }
+            for result in results
+        ],
+    }
+
+
+def _answer(source: Source, answer: Answer) -> dict[str, Any]:
+    return {
+        "status": answer.status.value,
+        "path": path_text(answer.path),
+        "line": source.line(answer.path) if answer.path else 0,
+        "text": answer.text,
+        "hint": answer.hint,
+    }

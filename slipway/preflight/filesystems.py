@@ -1,0 +1,342 @@
+"""File systems: room for a new one in the quotas, and whether those that exist can be mounted by the nodes."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from slipway.preflight.asking import found, together
+from slipway.preflight.aws import Aws, Pending
+from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.preflight.quota import QUOTA_PERMISSIONS, Quota
+from slipway.settings import Mount, Settings
+
+Path = tuple[str | int, ...]
+EXISTING: Path = ("storage", "fsx", "file_system_id")
+# Deployment -> codes of the quotas: capacity in GiB, number of file systems. Source: Service Quotas, fsx, as listed in
+# gruntwork-io/terraform-aws-utilities docs/quotas.md (read in November 2026).
+QUOTAS = {
+    "persistent-2": ("Persistent_2", "L-8F1B9C74", "L-FD6F2F22"),
+    "persistent-1": ("Persistent_1", "L-C8640C82", "L-9AFA1F09"),
+    "scratch-2": ("Scratch", "L-AD2FC696", "L-C48231E5"),
+    "scratch-1": ("Scratch", "L-AD2FC696", "L-C48231E5"),
+}
+LUSTRE_PORTS = ((988, 988), (1018, 1023))  # FSx for Lustre user guide, access control
+USABLE = ("AVAILABLE", "UPDATING")
+MAX_ASSOCIATIONS = 8  # of one file system; FSx for Lustre user guide
+VOLUME_KINDS = {"fsx-openzfs": "OPENZFS", "fsx-ontap": "ONTAP"}
+
+
+def _quota(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    fsx = settings.storage.fsx
+    family, capacity_code, count_code = QUOTAS[fsx.deployment]
+    capacity, count = Quota(aws, "fsx", capacity_code), Quota(aws, "fsx", count_code)
+    systems = [item for item in aws.call("fsx", "describe_file_systems")["FileSystems"] if _family(item) == family]
+    if any(_tag(item, "project") == settings.name for item in systems):
+        yield ok(("storage", "fsx"), f"the cluster {settings.name} has a {family} file system already")
+        return
+    used = sum(item["StorageCapacity"] for item in systems)
+    yield from together(
+        _capacity(settings, family, used, capacity),
+        _count(family, len(systems), count),
+    )
+
+
+def _family(system: dict[str, Any]) -> str:
+    kind = (system.get("LustreConfiguration") or {}).get("DeploymentType", "")
+    return "Scratch" if kind.startswith("SCRATCH") else str(kind.capitalize())
+
+
+def _tag(resource: dict[str, Any], key: str) -> str:
+    return next((str(tag["Value"]) for tag in resource.get("Tags", []) if tag["Key"] == key), "")
+
+
+def _capacity(settings: Settings, family: str, used: int, quota: Quota) -> Iterator[Answer]:
+    needed, granted = settings.storage.fsx.capacity_gib, quota.value()
+    path = ("storage", "fsx", "capacity_gib")
+    facts = f"{needed} GiB of Lustre {family}; of the quota's {granted:.0f} GiB {used} are used"
+    if used + needed > granted:
+        yield fault(path, f"no room for {facts}", quota.repair(used + needed))
+    else:
+        yield ok(path, f"room for {facts}")
+
+
+def _count(family: str, used: int, quota: Quota) -> Iterator[Answer]:
+    granted = quota.value()
+    if used + 1 > granted:
+        text = f"the quota of {granted:.0f} Lustre {family} file systems is used up"
+        yield fault(("storage", "fsx"), text, quota.repair(used + 1))
+
+
+def _existing(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    system_id = settings.storage.fsx.file_system_id or ""
+    asked = aws.start("fsx", "describe_file_systems", FileSystemIds=[system_id])
+    filters = [{"Name": "file-system-id", "Values": [system_id]}]
+    links = aws.start("fsx", "describe_data_repository_associations", Filters=filters)
+    nodes = _start_nodes(settings, aws)
+    answer = found(asked, "FileSystemNotFound")
+    if answer is None:
+        yield fault(EXISTING, f"there is no file system {system_id} in {settings.region}", "correct the id")
+        return
+    system = answer["FileSystems"][0]
+    interfaces = aws.start("ec2", "describe_network_interfaces", NetworkInterfaceIds=system["NetworkInterfaceIds"])
+    subnets = aws.start("ec2", "describe_subnets", SubnetIds=system["SubnetIds"])
+    yield from together(
+        _lustre(EXISTING, system, system_id),
+        _place(settings, EXISTING, system_id, system["VpcId"]),
+        _zone(settings, system_id, subnets),
+        _ports(settings, aws, system_id, interfaces, nodes),
+        _links(settings, system, links),
+    )
+
+
+def _start_nodes(settings: Settings, aws: Aws) -> Pending | None:
+    subnet = settings.network.compute_subnet_id
+    return aws.start("ec2", "describe_subnets", SubnetIds=[subnet]) if subnet else None
+
+
+def _lustre(path: Path, system: dict[str, Any], system_id: str) -> Iterator[Answer]:
+    if system["FileSystemType"] != "LUSTRE":
+        yield fault(path, f"{system_id} is of type {system['FileSystemType']}, not LUSTRE", "name a Lustre file system")
+    elif system["Lifecycle"] not in USABLE:
+        yield fault(path, f"{system_id} is {system['Lifecycle']}", "repair it, or name another one")
+    else:
+        version = system.get("FileSystemTypeVersion", "2.10")
+        facts = f"{system_id} is {system['Lifecycle']}: Lustre {version}, {system['StorageCapacity']} GiB"
+        if version == "2.10":
+            yield warning(path, facts, "2.10 knows no associations, and today's clients are made for 2.12 and 2.15")
+        else:
+            yield ok(path, facts)
+
+
+def _place(settings: Settings, path: Path, what: str, vpc_id: str) -> Iterator[Answer]:
+    """In the VPC of the nodes, or at least in one that can be joined with it."""
+    wanted = settings.network.vpc_id
+    if wanted == vpc_id:
+        return
+    if wanted is None:
+        text = f"{what} is in {vpc_id}: no way leads there from the new VPC"
+        yield fault(path, text, f"set network.vpc_id: {vpc_id} and its subnets")
+    else:
+        text = f"{what} is in {vpc_id}, the nodes in {wanted}"
+        yield warning(path, text, "make sure that peering or a transit gateway joins them, with routes both ways")
+
+
+def _zone(settings: Settings, system_id: str, asked: Pending) -> Iterator[Answer]:
+    zone = asked.result()["Subnets"][0]["AvailabilityZone"]
+    if zone != settings.zone:
+        text = f"{system_id} is in {zone}, the nodes in {settings.zone}"
+        yield warning(EXISTING, text, "every byte crosses zones: slower, and paid for per GB")
+
+
+def _ports(
+    settings: Settings, aws: Aws, system_id: str, interfaces: Pending, nodes: Pending | None
+) -> Iterator[Answer]:
+    found_groups = {group["GroupId"] for item in interfaces.result()["NetworkInterfaces"] for group in item["Groups"]}
+    groups = aws.call("ec2", "describe_security_groups", GroupIds=sorted(found_groups))["SecurityGroups"]
+    network = nodes.result()["Subnets"][0]["CidrBlock"] if nodes else settings.network.cidr or ""
+    group = settings.network.security_group_id or ""
+    closed = [ports for ports in LUSTRE_PORTS if not any(_lets_in(item, ports, group, network) for item in groups)]
+    names = ", ".join(sorted(found_groups))
+    if closed:
+        text = f"{names} of {system_id} does not let the nodes in on TCP {_range_list(closed)}"
+        hint = f"add an inbound rule to {names}: TCP 988 and 1018-1023 from {group or network}"
+        yield fault(EXISTING, text, hint)
+    else:
+        yield ok(EXISTING, f"{names} of {system_id} lets the nodes in")
+
+
+def _range_list(ranges: list[tuple[int, int]]) -> str:
+    return " and ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def _lets_in(group: dict[str, Any], ports: tuple[int, int], node_group: str, network: str) -> bool:
+    return any(_is_open(rule, ports) and _names(rule, node_group, network) for rule in group.get("IpPermissions", []))
+
+
+def _is_open(rule: dict[str, Any], ports: tuple[int, int]) -> bool:
+    if rule["IpProtocol"] == "-1":
+        return True
+    return rule["IpProtocol"] in ("tcp", "6") and rule["FromPort"] <= ports[0] and ports[1] <= rule["ToPort"]
+
+
+def _names(rule: dict[str, Any], node_group: str, network: str) -> bool:
+    if node_group and any(pair["GroupId"] == node_group for pair in rule.get("UserIdGroupPairs", [])):
+        return True
+    inner = ipaddress.IPv4Network(network)
+    return any(inner.subnet_of(ipaddress.IPv4Network(item["CidrIp"])) for item in rule.get("IpRanges", []))
+
+
+def _links(settings: Settings, system: dict[str, Any], asked: Pending) -> Iterator[Answer]:
+    """The associations that are there against those that the settings add."""
+    there = [item["FileSystemPath"] for item in asked.result()["Associations"] if item["Lifecycle"] != "DELETING"]
+    wanted = settings.storage.associations
+    for number, link in enumerate(wanted):
+        over = [path for path in there if _overlaps(path, link.path)]
+        if over:
+            text = f"{link.path} overlaps the association {over[0]} that the file system has already"
+            yield fault(("storage", "associations", number, "path"), text, "take another path, or leave it out")
+    if wanted and len(there) + len(wanted) > MAX_ASSOCIATIONS:
+        text = f"{len(there)} associations are there and {len(wanted)} are to come; a file system takes 8"
+        yield fault(("storage", "associations"), text, "leave some out, or delete some of the old")
+    if wanted and (system.get("LustreConfiguration") or {}).get("DeploymentType") == "SCRATCH_1":
+        yield fault(("storage", "associations"), "a SCRATCH_1 file system takes no associations", "leave them out")
+
+
+def _overlaps(one: str, other: str) -> bool:
+    first, second = (f"{path.rstrip('/')}/" for path in (one, other))
+    return first.startswith(second) or second.startswith(first)
+
+
+def _mounts(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    parts = [_mount(settings, aws, number, mount) for number, mount in enumerate(settings.storage.mounts)]
+    for mount in settings.storage.mounts:
+        _start_mount(aws, mount)  # all before the first is waited for
+    yield from together(*parts)
+
+
+def _start_mount(aws: Aws, mount: Mount) -> Pending:
+    if mount.kind == "efs":
+        aws.start("efs", "describe_mount_targets", FileSystemId=mount.id)
+        return aws.start("efs", "describe_file_systems", FileSystemId=mount.id)
+    if mount.kind == "file-cache":
+        return aws.start("fsx", "describe_file_caches", FileCacheIds=[mount.id])
+    if mount.kind == "fsx-lustre":
+        return aws.start("fsx", "describe_file_systems", FileSystemIds=[mount.id])
+    return aws.start("fsx", "describe_volumes", VolumeIds=[mount.id])
+
+
+NOT_FOUND = ("FileSystemNotFound", "VolumeNotFound", "FileCacheNotFound", "BadRequest")
+
+
+def _mount(settings: Settings, aws: Aws, number: int, mount: Mount) -> Iterator[Answer]:
+    path: Path = ("storage", "mounts", number, "id")
+    answer = found(_start_mount(aws, mount), *NOT_FOUND)
+    if answer is None:
+        yield fault(path, f"there is no {mount.kind} {mount.id} in {settings.region}", "correct the id")
+    elif mount.kind == "efs":
+        yield from _efs(settings, aws, path, answer["FileSystems"][0])
+    elif mount.kind == "fsx-lustre":
+        yield from together(
+            _lustre(path, answer["FileSystems"][0], mount.id),
+            _place(settings, path, mount.id, answer["FileSystems"][0]["VpcId"]),
+        )
+    elif mount.kind == "file-cache":
+        cache = answer["FileCaches"][0]
+        yield from together(_usable(path, mount.id, cache), _place(settings, path, mount.id, cache["VpcId"]))
+    else:
+        yield from _volume(settings, aws, path, mount, answer["Volumes"][0])
+
+
+def _usable(path: Path, what: str, facts: dict[str, Any], usable: tuple[str, ...] = USABLE) -> Iterator[Answer]:
+    if facts["Lifecycle"] in usable:
+        yield ok(path, f"{what} is {facts['Lifecycle']}")
+    else:
+        yield fault(path, f"{what} is {facts['Lifecycle']}", "repair it, or leave the mount out")
+
+
+def _volume(settings: Settings, aws: Aws, path: Path, mount: Mount, volume: dict[str, Any]) -> Iterator[Answer]:
+    if volume["VolumeType"] != VOLUME_KINDS[mount.kind]:
+        text = f"{mount.id} is a volume of {volume['VolumeType']}, not of {VOLUME_KINDS[mount.kind]}"
+        yield fault(path, text, "correct the id, or the kind of the mount")
+        return
+    yield from _usable(path, mount.id, volume, ("CREATED", "AVAILABLE"))
+    system = aws.call("fsx", "describe_file_systems", FileSystemIds=[volume["FileSystemId"]])["FileSystems"][0]
+    yield from _place(settings, path, mount.id, system["VpcId"])
+
+
+def _efs(settings: Settings, aws: Aws, path: Path, system: dict[str, Any]) -> Iterator[Answer]:
+    system_id = system["FileSystemId"]
+    if system["LifeCycleState"] != "available":
+        yield fault(path, f"{system_id} is {system['LifeCycleState']}", "repair it, or leave the mount out")
+        return
+    targets = aws.call("efs", "describe_mount_targets", FileSystemId=system_id)["MountTargets"]
+    here = [item for item in targets if item["AvailabilityZoneName"] == settings.zone]
+    if not here:
+        text = f"{system_id} has no mount target in {settings.zone}"
+        hint = f"aws efs create-mount-target --file-system-id {system_id} --subnet-id (one in {settings.zone})"
+        yield fault(path, text, hint)
+        return
+    yield ok(path, f"{system_id} is available, with a mount target in {settings.zone}")
+    yield from _place(settings, path, system_id, here[0]["VpcId"])
+
+
+QUESTIONS = (
+    Question(
+        name="file-system-quota",
+        asks="Is there room for the new file system in the account's quotas?",
+        why="The storage stack fails on it, and a capacity block runs on meanwhile.",
+        source="Service Quotas, fsx: Lustre storage capacity and number of file systems",
+        permissions=(*QUOTA_PERMISSIONS, "fsx:DescribeFileSystems"),
+        examples=(
+            (
+                Status.FAULT,
+                "no room for 120000 GiB of Lustre Persistent_2; of the quota's 100800 GiB 0 are used",
+            ),
+            (Status.FAULT, "the quota of 0 Lustre Persistent_2 file systems is used up"),
+        ),
+        ask=_quota,
+        applies=lambda s: s.storage.fsx.file_system_id is None,
+    ),
+    Question(
+        name="file-system",
+        asks="Can the nodes mount the existing file system, and does it take the associations?",
+        why="ParallelCluster looks at it 10 min in; a group that lets nobody in fails the head node's boot after 35.",
+        source="FSx for Lustre user guide and API reference; ParallelCluster 3.16.1, fsx_validators.py",
+        permissions=(
+            "fsx:DescribeFileSystems",
+            "fsx:DescribeDataRepositoryAssociations",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DescribeSecurityGroups",
+        ),
+        examples=(
+            (Status.FAULT, "there is no file system fs-0123456789abcdef0 in us-east-1"),
+            (Status.FAULT, "fs-0123456789abcdef0 is of type WINDOWS, not LUSTRE"),
+            (Status.FAULT, "fs-0123456789abcdef0 is FAILED"),
+            (Status.WARNING, "fs-0123456789abcdef0 is AVAILABLE: Lustre 2.10, 1200 GiB"),
+            (
+                Status.FAULT,
+                "fs-0123456789abcdef0 is in vpc-0123456789abcdef0: no way leads there from the new VPC",
+            ),
+            (Status.WARNING, "fs-0123456789abcdef0 is in vpc-0123456789abcdef1, the nodes in vpc-0123456789abcdef0"),
+            (Status.WARNING, "fs-0123456789abcdef0 is in us-east-1b, the nodes in us-east-1a"),
+            (
+                Status.FAULT,
+                "sg-0123456789abcdef1 of fs-0123456789abcdef0 does not let the nodes in on TCP 988 and 1018-1023",
+            ),
+            (
+                Status.FAULT,
+                "/datasets overlaps the association /datasets/imagenet that the file system has already",
+            ),
+            (Status.FAULT, "7 associations are there and 2 are to come; a file system takes 8"),
+            (Status.FAULT, "a SCRATCH_1 file system takes no associations"),
+        ),
+        ask=_existing,
+        applies=lambda s: s.storage.fsx.file_system_id is not None,
+    ),
+    Question(
+        name="mounts",
+        asks="Are the file systems there that the settings mount besides /fsx, and can the nodes reach them?",
+        why="A mount that hangs keeps every node from starting until ParallelCluster gives up after 35 min.",
+        source="ParallelCluster user guide, SharedStorage; EFS user guide, mount targets",
+        permissions=(
+            "fsx:DescribeFileSystems",
+            "fsx:DescribeVolumes",
+            "fsx:DescribeFileCaches",
+            "elasticfilesystem:DescribeFileSystems",
+            "elasticfilesystem:DescribeMountTargets",
+        ),
+        examples=(
+            (Status.FAULT, "there is no efs fs-0123456789abcdef2 in us-east-1"),
+            (Status.FAULT, "fsvol-0123456789abcdef0 is FAILED"),
+            (Status.FAULT, "fsvol-0123456789abcdef0 is a volume of ONTAP, not of OPENZFS"),
+            (Status.FAULT, "fs-0123456789abcdef2 is creating"),
+            (Status.FAULT, "fs-0123456789abcdef2 has no mount target in us-east-1a"),
+            (Status.WARNING, "fc-0123456789abcdef0 is in vpc-0123456789abcdef1, the nodes in vpc-0123456789abcdef0"),
+        ),
+        ask=_mounts,
+        applies=lambda s: bool(s.storage.mounts),
+    ),
+)

@@ -1,0 +1,107 @@
+"""Names that the deployment takes: its stacks, and ParallelCluster's own stack of the cluster's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from slipway.preflight.asking import found, together
+from slipway.preflight.aws import Aws, Pending
+from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.settings import Settings
+
+NAME = ("name",)
+PARTS = ("network", "storage", "observability", "cluster", "acceptance")
+"""The stacks of app.py, by the last word of their names."""
+VERSION_TAG = "parallelcluster:version"
+# What the CDK's CLI 2.1148 does with a stack that is there, by status; a status that is not listed is one to wait for.
+REPAIRS = {
+    "CREATE_FAILED": "delete it: aws cloudformation delete-stack --stack-name {name}",
+    "DELETE_FAILED": "delete it again, and keep what it cannot delete: aws cloudformation delete-stack --stack-name"
+    " {name} --retain-resources ...",
+    "ROLLBACK_FAILED": "delete it: aws cloudformation delete-stack --stack-name {name}",
+    "UPDATE_FAILED": "node_modules/.bin/cdk rollback {name}",
+    "UPDATE_ROLLBACK_FAILED": "node_modules/.bin/cdk rollback {name}",
+}
+BEGUN_ANEW = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
+
+
+def _stacks(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    names = [f"{settings.name}-{part}" for part in PARTS]
+    asked = {name: aws.start("cloudformation", "describe_stacks", StackName=name) for name in (*names, settings.name)}
+    parts = [_ours(settings, name, asked[name]) for name in names]
+    yield from together(*parts, _cluster(settings, asked))
+    free = sum(_stack(pending) is None for pending in asked.values())
+    yield ok(NAME, f"{free} of {len(asked)} stack names are free")
+
+
+def _stack(asked: Pending) -> dict[str, Any] | None:
+    answer = found(asked, "ValidationError")  # CloudFormation's way to say that there is none
+    stack: dict[str, Any] | None = answer["Stacks"][0] if answer else None
+    return stack
+
+
+def _tags(stack: dict[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in stack.get("Tags", [])}
+
+
+def _ours(settings: Settings, name: str, asked: Pending) -> Iterator[Answer]:
+    stack = _stack(asked)
+    if stack is None:
+        return
+    status = stack["StackStatus"]
+    if _tags(stack).get("project") != settings.name and status != "REVIEW_IN_PROGRESS":
+        text = f"the stack {name} is there and has no tag project={settings.name}: it is not this cluster's"
+        yield fault(NAME, text, "take another name")
+    elif status in REPAIRS:
+        yield fault(NAME, f"the stack {name} is {status}", REPAIRS[status].format(name=name))
+    elif status in BEGUN_ANEW:
+        text = f"the stack {name} is {status}: an earlier creation was not finished"
+        yield warning(NAME, text, "cdk deploy begins it anew")
+    elif status.endswith("_IN_PROGRESS"):
+        yield fault(NAME, f"the stack {name} is {status}", "wait until it is done")
+    else:
+        yield ok(NAME, f"the stack {name} is {status}: it will be updated")
+
+
+def _cluster(settings: Settings, asked: dict[str, Pending]) -> Iterator[Answer]:
+    """ParallelCluster's stack has the cluster's own name; it is ours when our cluster stack stands beside it."""
+    stack, ours = _stack(asked[settings.name]), _stack(asked[f"{settings.name}-cluster"])
+    if stack is None:
+        return
+    status, name = stack["StackStatus"], settings.name
+    if VERSION_TAG not in _tags(stack):
+        text = f"a stack called {name} is there: ParallelCluster needs the name for the cluster"
+        yield fault(NAME, text, "take another name")
+    elif ours is None or ours["StackStatus"] in BEGUN_ANEW:
+        text = f"a cluster called {name} is there ({status}), made without this deployment or left over from it"
+        yield fault(NAME, text, f"take another name, or delete it: pcluster delete-cluster -n {name}")
+    elif not status.endswith("_COMPLETE") or status in BEGUN_ANEW:
+        text = f"the cluster {name} is {status}"
+        yield fault(NAME, text, f"wait until it is done, or look at pcluster describe-cluster -n {name}")
+    else:
+        yield ok(NAME, f"the cluster {name} is {status}: it will be updated")
+
+
+QUESTIONS = (
+    Question(
+        name="stack-names",
+        asks="Are the names of the stacks free, or stacks of this cluster in a state that can be updated?",
+        why="A stack that is half made, or somebody else's, stops the deployment; two clusters cannot share a name.",
+        source="CloudFormation user guide, stack states; CDK CLI 2.1148 (a failed creation is deleted and made anew)",
+        permissions=("cloudformation:DescribeStacks",),
+        examples=(
+            (Status.FAULT, "the stack p5-network is there and has no tag project=p5: it is not this cluster's"),
+            (Status.FAULT, "the stack p5-storage is DELETE_FAILED"),
+            (Status.FAULT, "the stack p5-storage is UPDATE_IN_PROGRESS"),
+            (Status.WARNING, "the stack p5-cluster is ROLLBACK_COMPLETE: an earlier creation was not finished"),
+            (Status.FAULT, "a stack called p5 is there: ParallelCluster needs the name for the cluster"),
+            (
+                Status.FAULT,
+                "a cluster called p5 is there (CREATE_COMPLETE), made without this deployment or left over from it",
+            ),
+            (Status.FAULT, "the cluster p5 is UPDATE_IN_PROGRESS"),
+        ),
+        ask=_stacks,
+    ),
+)

@@ -1,0 +1,404 @@
+"""An existing VPC: its names, the subnets, their way out, and what their network ACLs let through."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from slipway.preflight.asking import found, together
+from slipway.preflight.aws import Aws, Pending
+from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.preflight.words import listed
+from slipway.settings import PRIVATE_RANGES, Queue, Settings
+from slipway.source import PathKey
+
+PCLUSTER_GUIDE = "https://docs.aws.amazon.com/parallelcluster/latest/ug"
+VPC_GUIDE = "https://docs.aws.amazon.com/vpc/latest/userguide"
+NO_VPC = ("InvalidVpcID.NotFound", "InvalidVpcID.Malformed")
+NO_SUBNET = ("InvalidSubnetID.NotFound", "InvalidSubnetID.Malformed", "InvalidSubnetId.Malformed")
+EVERYWHERE = "0.0.0.0/0"
+HEAD: tuple[PathKey, ...] = ("network", "head_node_subnet_id")
+COMPUTE: tuple[PathKey, ...] = ("network", "compute_subnet_id")
+
+# What nodes without a way to the internet call. Source: ParallelCluster user guide, "AWS ParallelCluster in a single
+# subnet with no internet access"; Systems Manager user guide, "Create VPC endpoints"; Managed Service for Prometheus.
+NODE_ENDPOINTS = ("logs", "cloudformation", "ec2", "s3", "dynamodb")
+SESSION_ENDPOINTS = ("ssm", "ssmmessages")
+
+
+def _has_own_vpc(settings: Settings) -> bool:
+    return not settings.network.is_new
+
+
+# ---- the VPC ----
+
+
+def ask_vpc(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    """The VPC is there, and names are resolved and given in it."""
+    vpc_id = settings.network.vpc_id or ""
+    path = ("network", "vpc_id")
+    vpc = aws.start("ec2", "describe_vpcs", VpcIds=[vpc_id])
+    names = ("enableDnsSupport", "enableDnsHostnames")
+    pending = [aws.start("ec2", "describe_vpc_attribute", VpcId=vpc_id, Attribute=name) for name in names]
+    if not found(vpc, *NO_VPC):
+        hint = f"aws ec2 describe-vpcs --region {aws.region} lists those there are"
+        yield fault(path, f"{vpc_id} does not exist in {aws.region}", hint)
+        return
+    yield from together(*(_dns(path, vpc_id, name, call) for name, call in zip(names, pending, strict=True)))
+
+
+def _dns(path: tuple[PathKey, ...], vpc_id: str, name: str, pending: Pending) -> Iterator[Answer]:
+    key = name[0].upper() + name[1:]
+    if pending.result()[key]["Value"]:
+        yield ok(path, f"{vpc_id} has {name}")
+        return
+    option = {"enableDnsSupport": "--enable-dns-support", "enableDnsHostnames": "--enable-dns-hostnames"}[name]
+    hint = f"aws ec2 modify-vpc-attribute --vpc-id {vpc_id} {option}"
+    yield fault(path, f"{vpc_id} has {name} off: the nodes find neither each other nor the file system by name", hint)
+
+
+# ---- the subnets ----
+
+
+def _subnet_ids(settings: Settings) -> dict[tuple[PathKey, ...], str]:
+    network = settings.network
+    return {HEAD: network.head_node_subnet_id or "", COMPUTE: network.compute_subnet_id or ""}
+
+
+def ask_subnets(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    """Both subnets are there, in the VPC and the zone, and have an address for every node."""
+    ids = _subnet_ids(settings)
+    pending = {path: aws.start("ec2", "describe_subnets", SubnetIds=[id]) for path, id in ids.items()}
+    needs = {HEAD: 1, COMPUTE: sum(queue.max_count * _addresses(queue) for queue in settings.queues)}
+    if ids[HEAD] == ids[COMPUTE]:
+        needs[COMPUTE] += needs.pop(HEAD)
+    parts = (_subnet(settings, path, ids[path], pending[path], need) for path, need in needs.items())
+    yield from together(*parts)
+
+
+def _addresses(queue: Queue) -> int:
+    """Of one node. ParallelCluster 3.15 and newer: efa-only interfaces have none; without EFA each card has one."""
+    return 1 if queue.efa else queue.instance.network_cards
+
+
+def _subnet(settings: Settings, path: tuple[PathKey, ...], id: str, pending: Pending, need: int) -> Iterator[Answer]:
+    response = found(pending, *NO_SUBNET)
+    if response is None:
+        hint = f"aws ec2 describe-subnets --region {settings.region} lists those there are"
+        yield fault(path, f"{id} does not exist in {settings.region}", hint)
+        return
+    subnet = response["Subnets"][0]
+    faults = list(_misplaced(settings, path, subnet))
+    yield from faults
+    free = subnet["AvailableIpAddressCount"]
+    if free < need:
+        text = f"{id} has {free} free addresses, the nodes need {need}"
+        yield fault(path, text, "name a larger subnet, or lower max_count")
+    elif not faults:
+        yield ok(path, f"{id} is in {subnet['VpcId']} and {subnet['AvailabilityZone']}, {free} addresses free")
+
+
+def _misplaced(settings: Settings, path: tuple[PathKey, ...], subnet: dict[str, Any]) -> Iterator[Answer]:
+    id, vpc_id = subnet["SubnetId"], settings.network.vpc_id
+    if subnet["VpcId"] != vpc_id:
+        yield fault(path, f"{id} is in {subnet['VpcId']}, not in {vpc_id}", "name subnets of one VPC")
+    if subnet["AvailabilityZone"] != settings.zone:
+        text = f"{id} is in {subnet['AvailabilityZone']}, the cluster in {settings.zone}"
+        yield fault(path, text, f"name a subnet in {settings.zone}: EFA and FSx for Lustre do not leave the zone")
+    if subnet.get("State", "available") != "available":
+        yield fault(path, f"{id} is {subnet['State']}", "wait until it is available")
+
+
+# ---- the way out ----
+
+
+@dataclasses.dataclass(frozen=True)
+class WayOut:
+    """Where a subnet sends what is for the internet: ``kind`` is internet, other or none."""
+
+    kind: str
+    target: str
+    is_dead: bool
+
+
+class Routes:
+    """Route tables and endpoints of the VPC; the calls are on their way as soon as this is made."""
+
+    def __init__(self, settings: Settings, aws: Aws) -> None:
+        in_vpc = [{"Name": "vpc-id", "Values": [settings.network.vpc_id]}]
+        self._tables = aws.start("ec2", "describe_route_tables", Filters=in_vpc)
+        self._endpoints = aws.start("ec2", "describe_vpc_endpoints", Filters=in_vpc)
+        self._subnets = {
+            id: aws.start("ec2", "describe_subnets", SubnetIds=[id]) for id in _subnet_ids(settings).values()
+        }
+
+    def table(self, subnet_id: str) -> dict[str, Any]:
+        """The subnet's own route table, or else the main one."""
+        main: dict[str, Any] = {}
+        for table in self._tables.result()["RouteTables"]:
+            for association in table["Associations"]:
+                if association.get("SubnetId") == subnet_id:
+                    return dict(table)
+                if association.get("Main"):
+                    main = table
+        return main
+
+    def way_out(self, subnet_id: str) -> WayOut:
+        """The default route. Raises Unasked."""
+        for route in self.table(subnet_id).get("Routes", ()):
+            if route.get("DestinationCidrBlock") == EVERYWHERE:
+                target = _target(route)
+                kind = "internet" if target.startswith("igw-") else "other"
+                return WayOut(kind, target, route.get("State") == "blackhole")
+        return WayOut("none", "", False)
+
+    def missing_endpoints(self, subnet_id: str, region: str, wanted: tuple[str, ...]) -> list[str]:
+        """Those of ``wanted`` that the subnet's nodes cannot reach. Raises Unasked."""
+        table = self.table(subnet_id).get("RouteTableId")
+        reached = {
+            endpoint["ServiceName"].rpartition(f"{region}.")[2]
+            for endpoint in self._endpoints.result()["VpcEndpoints"]
+            if endpoint["VpcEndpointType"] != "Gateway" or table in endpoint.get("RouteTableIds", ())
+        }
+        return [name for name in wanted if name not in reached]
+
+    def gives_public_addresses(self, subnet_id: str) -> bool:
+        """MapPublicIpOnLaunch; true for a subnet that is not there, which another question tells."""
+        response = found(self._subnets[subnet_id], *NO_SUBNET)
+        return bool(response is None or response["Subnets"][0]["MapPublicIpOnLaunch"])
+
+
+def _target(route: dict[str, Any]) -> str:
+    keys = ("GatewayId", "NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId", "LocalGatewayId")
+    names = (*keys, "VpcPeeringConnectionId", "CarrierGatewayId", "CoreNetworkArn", "EgressOnlyInternetGatewayId")
+    return next((str(route[key]) for key in names if route.get(key)), "")
+
+
+def ask_compute_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    """The compute nodes reach AWS: through a NAT or transit gateway, or through VPC endpoints."""
+    routes, subnet_id = Routes(settings, aws), settings.network.compute_subnet_id or ""
+    way = routes.way_out(subnet_id)
+    if way.is_dead:
+        yield _dead(COMPUTE, subnet_id, way)
+    elif way.kind == "other":
+        yield ok(COMPUTE, f"{subnet_id} has a way out through {way.target}")
+    elif way.kind == "internet":
+        yield _public_compute(settings, routes, subnet_id, way)
+    else:
+        yield from _isolated(settings, routes, COMPUTE, subnet_id, NODE_ENDPOINTS)
+
+
+def _dead(path: tuple[PathKey, ...], subnet_id: str, way: WayOut) -> Answer:
+    text = f"{subnet_id} sends what is for the internet to {way.target}, which is gone (blackhole)"
+    return fault(path, text, "point its default route to a NAT gateway that is there")
+
+
+def _many_cards(settings: Settings) -> Queue | None:
+    return next((queue for queue in settings.queues if queue.instance.network_cards > 1), None)
+
+
+def _public_compute(settings: Settings, routes: Routes, subnet_id: str, way: WayOut) -> Answer:
+    queue = _many_cards(settings)
+    if queue:
+        text = (
+            f"{subnet_id} is public (its way out is {way.target}), and {queue.instance_type} with "
+            f"{queue.instance.network_cards} network cards cannot have a public address: the nodes would reach nothing"
+        )
+        return fault(COMPUTE, text, "name a private subnet whose default route is a NAT gateway")
+    if not routes.gives_public_addresses(subnet_id):
+        text = (
+            f"{subnet_id} has {way.target} as its way out and gives no public addresses: the nodes would reach nothing"
+        )
+        return fault(COMPUTE, text, "name a private subnet whose default route is a NAT gateway")
+    text = f"{subnet_id} is public: every compute node gets a public address"
+    return warning(COMPUTE, text, "name a private subnet whose default route is a NAT gateway")
+
+
+def _isolated(
+    settings: Settings, routes: Routes, path: tuple[PathKey, ...], subnet_id: str, wanted: tuple[str, ...]
+) -> Iterator[Answer]:
+    missing = routes.missing_endpoints(subnet_id, settings.region, wanted)
+    if missing:
+        text = f"{subnet_id} has no way to the internet and no VPC endpoint for {listed(missing, most=len(wanted))}"
+        yield fault(path, text, "give it a default route to a NAT gateway, or make the endpoints")
+        return
+    yield ok(path, f"{subnet_id} has no way to the internet, and VPC endpoints for all that the nodes call")
+    if not (settings.software_mirror or "").startswith("s3://"):
+        text = f"{subnet_id} has no way to the internet, and the nodes' software comes from there"
+        yield warning(path, text, "copy it to a bucket and name that: software_mirror: s3://BUCKET/PREFIX")
+
+
+def ask_head_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    """The head node reaches AWS, and can be reached as the settings want."""
+    routes, subnet_id = Routes(settings, aws), settings.network.head_node_subnet_id or ""
+    way = routes.way_out(subnet_id)
+    public = way.kind == "internet" and routes.gives_public_addresses(subnet_id)
+    if way.is_dead:
+        yield _dead(HEAD, subnet_id, way)
+    elif way.kind == "internet" and not public:
+        closed = f"{subnet_id} has {way.target} as its way out and gives no public addresses"
+        hint = f"aws ec2 modify-subnet-attribute --subnet-id {subnet_id} --map-public-ip-on-launch"
+        yield fault(HEAD, f"{closed}: the head node would reach nothing", hint)
+    elif way.kind == "none":
+        yield from _isolated(settings, routes, HEAD, subnet_id, _head_endpoints(settings))
+    else:
+        address = "a public address" if public else "no public address"
+        yield ok(HEAD, f"{subnet_id} has a way out through {way.target}; the head node gets {address}")
+    if not public:
+        yield from _reached_from_outside(settings)
+
+
+def _head_endpoints(settings: Settings) -> tuple[str, ...]:
+    metrics = ("aps-workspaces",) if settings.observability.prometheus else ()
+    secrets = ("secretsmanager",) if settings.ngc_secret_arn or settings.slurm.database else ()
+    return (*NODE_ENDPOINTS, *SESSION_ENDPOINTS, *metrics, *secrets)
+
+
+def _reached_from_outside(settings: Settings) -> Iterator[Answer]:
+    ssh_from = settings.head_node.ssh_from
+    if not ssh_from:
+        return
+    network = ipaddress.IPv4Network(ssh_from)
+    if not any(network.subnet_of(ipaddress.IPv4Network(private)) for private in PRIVATE_RANGES):
+        text = f"SSH is allowed from {ssh_from}, and the head node has no public address to reach it at"
+        yield warning(("head_node", "ssh_from"), text, "name the private range you come from, or use Session Manager")
+
+
+# ---- network ACLs ----
+
+
+def ask_acls(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    """What the subnets' network ACLs let through: security groups cannot open what these close."""
+    ids = _subnet_ids(settings)
+    filters = [{"Name": "association.subnet-id", "Values": sorted(set(ids.values()))}]
+    acls = aws.call("ec2", "describe_network_acls", Filters=filters)["NetworkAcls"]
+    for path, id in ids.items():
+        for acl in acls:
+            if any(association["SubnetId"] == id for association in acl["Associations"]):
+                yield from _acl(path, id, acl)
+
+
+def _acl(path: tuple[PathKey, ...], subnet_id: str, acl: dict[str, Any]) -> Iterator[Answer]:
+    name = acl["NetworkAclId"]
+    open_ways = 0
+    for direction, egress in (("in", False), ("out", True)):
+        entries = sorted(
+            (entry for entry in acl["Entries"] if entry["Egress"] is egress), key=lambda entry: entry["RuleNumber"]
+        )
+        if all(entry["RuleAction"] == "deny" for entry in entries):
+            text = f"{name} of {subnet_id} lets nothing {direction}"
+            yield fault(path, text, f"allow the VPC's range and what the nodes call, {direction}")
+        elif _all_allowed(entries):
+            open_ways += 1
+        else:
+            text = f"{name} of {subnet_id} lets only some traffic {direction}"
+            yield warning(path, text, "make sure that it has EFA, Lustre (988, 1018-1023), Slurm and HTTPS in it")
+    if open_ways == 2:
+        yield ok(path, f"{name} of {subnet_id} lets everything through")
+
+
+def _all_allowed(entries: list[dict[str, Any]]) -> bool:
+    """The first rule for everything allows it, and none before it denies anything."""
+    for entry in entries:
+        if entry["RuleAction"] == "deny":
+            return False
+        if str(entry["Protocol"]) == "-1" and entry.get("CidrBlock") == EVERYWHERE:
+            return True
+    return False
+
+
+QUESTIONS = (
+    Question(
+        name="vpc",
+        asks="Is the VPC there, with DNS support and DNS host names?",
+        why="Without names the nodes find neither the head node nor the file system, and the creation ends at the "
+        "time-out of the bootstrap.",
+        source=f"{PCLUSTER_GUIDE}/network-configuration-v3.html",
+        permissions=("ec2:DescribeVpcs", "ec2:DescribeVpcAttribute"),
+        examples=(
+            (Status.FAULT, "vpc-0123456789abcdef0 does not exist in us-east-1"),
+            (
+                Status.FAULT,
+                "vpc-0123456789abcdef0 has enableDnsHostnames off: the nodes find neither each other nor the file "
+                "system by name",
+            ),
+        ),
+        ask=ask_vpc,
+        applies=_has_own_vpc,
+    ),
+    Question(
+        name="subnets",
+        asks="Are the subnets there, in the VPC and the zone, with an address for every node?",
+        why="EFA and FSx for Lustre do not leave a zone, a reservation holds in one only, and a node without a free "
+        "address does not start.",
+        source=f"{VPC_GUIDE}/subnet-sizing.html; aws-parallelcluster SubnetsValidator",
+        permissions=("ec2:DescribeSubnets",),
+        examples=(
+            (Status.FAULT, "subnet-0123456789abcdef1 is in us-east-1b, the cluster in us-east-1a"),
+            (Status.FAULT, "subnet-0123456789abcdef1 has 11 free addresses, the nodes need 16"),
+        ),
+        ask=ask_subnets,
+        applies=_has_own_vpc,
+    ),
+    Question(
+        name="compute-routes",
+        asks="Do the compute nodes have a way to the AWS services they call?",
+        why="Nodes with several network cards cannot have a public address: in a public subnet they reach nothing, "
+        "and the creation ends at the time-out of the bootstrap.",
+        source=f"{PCLUSTER_GUIDE}/network-configuration-v3.html; "
+        f"{PCLUSTER_GUIDE}/aws-parallelcluster-in-a-single-public-subnet-no-internet-v3.html; libfabric issue 6; "
+        "dstack issues 1804 and 2270",
+        permissions=("ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"),
+        examples=(
+            (
+                Status.FAULT,
+                "subnet-0123456789abcdef1 is public (its way out is igw-0123456789abcdef0), and p5.48xlarge with 32 "
+                "network cards cannot have a public address: the nodes would reach nothing",
+            ),
+            (
+                Status.FAULT,
+                "subnet-0123456789abcdef1 has no way to the internet and no VPC endpoint for cloudformation, ec2, "
+                "dynamodb",
+            ),
+        ),
+        ask=ask_compute_routes,
+        applies=_has_own_vpc,
+    ),
+    Question(
+        name="head-routes",
+        asks="Does the head node have a way to the AWS services it calls, and can it be reached?",
+        why="A head node that reaches no AWS service never signals that it is ready: the creation fails after 35 "
+        "minutes.",
+        source=f"{PCLUSTER_GUIDE}/network-configuration-v3.html; aws-parallelcluster issue 2447",
+        permissions=("ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"),
+        examples=(
+            (
+                Status.FAULT,
+                "subnet-0123456789abcdef0 has igw-0123456789abcdef0 as its way out and gives no public addresses: the "
+                "head node would reach nothing",
+            ),
+            (
+                Status.WARNING,
+                "SSH is allowed from 203.0.113.0/24, and the head node has no public address to reach it at",
+            ),
+        ),
+        ask=ask_head_routes,
+        applies=_has_own_vpc,
+    ),
+    Question(
+        name="network-acls",
+        asks="Do the subnets' network ACLs let the nodes' traffic through?",
+        why="What an ACL drops no security group can open; EFA then hangs without a word.",
+        source=f"{VPC_GUIDE}/vpc-network-acls.html; https://docs.aws.amazon.com/fsx/latest/LustreGuide/"
+        "limit-access-security-groups.html",
+        permissions=("ec2:DescribeNetworkAcls",),
+        examples=(
+            (Status.FAULT, "acl-0123456789abcdef0 of subnet-0123456789abcdef1 lets nothing out"),
+            (Status.WARNING, "acl-0123456789abcdef0 of subnet-0123456789abcdef1 lets only some traffic in"),
+        ),
+        ask=ask_acls,
+        applies=_has_own_vpc,
+    ),
+)

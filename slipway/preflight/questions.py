@@ -1,0 +1,40 @@
+"""Every question that ``slipway preflight`` asks, in the order it tells the answers."""
+
+from __future__ import annotations
+
+from slipway.preflight import (
+    account,
+    bootstrap,
+    bucket,
+    filesystems,
+    groups,
+    machines,
+    names,
+    network,
+    observability,
+    permissions,
+    price,
+    quota,
+    reservation,
+    secrets,
+    software,
+)
+from slipway.preflight.model import Question
+
+QUESTIONS: tuple[Question, ...] = (
+    *account.QUESTIONS,
+    *bootstrap.QUESTIONS,
+    *permissions.QUESTIONS,
+    *names.QUESTIONS,
+    *reservation.QUESTIONS,
+    *machines.QUESTIONS,
+    *quota.QUESTIONS,
+    *network.QUESTIONS,
+    *groups.QUESTIONS,
+    *bucket.QUESTIONS,
+    *filesystems.QUESTIONS,
+    *observability.QUESTIONS,
+    *secrets.QUESTIONS,
+    *software.QUESTIONS,
+    *price.QUESTIONS,
+)

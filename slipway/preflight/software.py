@@ -1,0 +1,156 @@
+"""What the nodes fetch from S3: the site's scripts, and a mirror of the pinned software."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+
+from slipway.preflight.asking import found, together
+from slipway.preflight.aws import Aws, Pending
+from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.settings import Script, Settings
+
+Path = tuple[str | int, ...]
+MIRROR: Path = ("software_mirror",)
+ABSENT = ("404", "NoSuchKey", "NoSuchBucket")
+SUM_LINE = re.compile(r"([0-9a-f]{64})\s+\*?(?:\./)?(.+)")  # as bootstrap/common.sh reads it
+TABLE = FilePath(__file__).resolve().parents[2] / "bootstrap/software.tsv"
+SUMS = "SHA256SUMS"
+SUMS_LIMIT_BYTES = 1 << 20
+
+
+def _split(url: str) -> tuple[str, str]:
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    return bucket, key
+
+
+def scripts_of(settings: Settings) -> list[tuple[Path, Script]]:
+    """Every script of the settings with its place."""
+    head: list[tuple[Path, Script]] = [
+        (("head_node", "scripts", number, "url"), script) for number, script in enumerate(settings.head_node.scripts)
+    ]
+    return head + [
+        (("queues", index, "scripts", number, "url"), script)
+        for index, queue in enumerate(settings.queues)
+        for number, script in enumerate(queue.scripts)
+    ]
+
+
+def _scripts(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    asked = []
+    for path, script in scripts_of(settings):
+        bucket, key = _split(script.url)
+        head = aws.start("s3", "head_bucket", Bucket=bucket)
+        asked.append(_script(settings, path, script, aws.start("s3", "head_object", Bucket=bucket, Key=key), head))
+    yield from together(*asked)
+
+
+def _script(settings: Settings, path: Path, script: Script, asked: Pending, bucket: Pending) -> Iterator[Answer]:
+    answer = found(asked, *ABSENT)
+    if answer is None:
+        yield fault(path, f"there is no {script.url}", f"upload it: aws s3 cp SCRIPT {script.url}")
+        return
+    if answer["ContentLength"] == 0:
+        yield fault(path, f"{script.url} is empty", f"upload it: aws s3 cp SCRIPT {script.url}")
+        return
+    region = bucket.result().get("BucketRegion", settings.region)
+    if region != settings.region:
+        text = f"{script.url} is in {region}, the cluster in {settings.region}"
+        yield warning(
+            path, text, "copy it to a bucket of the cluster's region: an endpoint of the VPC reaches no other"
+        )
+    else:
+        yield ok(path, f"{script.url} is there")
+
+
+def pinned_files(settings: Settings) -> dict[str, str]:
+    """File -> sha256 of what the nodes fetch, from bootstrap/software.tsv; empty for a version that it does not pin."""
+    built = {"nccl": settings.nccl.nccl_version, "aws-ofi-nccl": settings.nccl.ofi_version, "nccl-tests": ""}
+    files = {}
+    for name, version, sha256, url in _table():
+        if name not in built:
+            files[url.rpartition("/")[2]] = sha256
+        elif settings.nccl.source == "shared":  # in a mirror an archive of GitHub's is NAME-VERSION.tar.gz
+            wanted = built[name].removeprefix("v").removesuffix("-aws") or version
+            files[f"{name}-{wanted}.tar.gz"] = sha256 if wanted == version else ""
+    return files
+
+
+def _table() -> Iterator[list[str]]:
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            yield line.split("\t")
+
+
+def _mirror(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    url = (settings.software_mirror or "").rstrip("/")
+    bucket, prefix = _split(url)
+    key = f"{prefix}/" if prefix else ""
+    files = pinned_files(settings)
+    sums = aws.start("s3", "get_object", Bucket=bucket, Key=f"{key}{SUMS}")
+    asked = {file: aws.start("s3", "head_object", Bucket=bucket, Key=f"{key}{file}") for file in files}
+    yield from together(_sums(url, files, sums), *(_file(url, file, asked[file]) for file in files))
+
+
+def _sums(url: str, files: dict[str, str], asked: Pending) -> Iterator[Answer]:
+    answer = found(asked, *ABSENT)
+    hint = f"in the folder that is mirrored: sha256sum * > {SUMS}, then aws s3 cp {SUMS} {url}/"
+    if answer is None:
+        yield fault(MIRROR, f"there is no {url}/{SUMS}", hint)
+        return
+    text = answer["Body"].read(SUMS_LIMIT_BYTES).decode("utf-8", "replace")
+    sums = {match[2]: match[1] for line in text.splitlines() if (match := SUM_LINE.fullmatch(line.strip()))}
+    for file, sha256 in files.items():
+        if file not in sums:
+            yield fault(MIRROR, f"{url}/{SUMS} has no line of {file}", hint)
+        elif sha256 and sums[file] != sha256:
+            text = f"{url}/{SUMS} has another sum for {file} than bootstrap/software.tsv"
+            yield warning(MIRROR, text, "mirror the release itself, or mean it: the nodes go by the mirror's sum")
+    if all(file in sums for file in files):
+        yield ok(MIRROR, f"{url}/{SUMS} has all {len(files)} files")
+
+
+def _file(url: str, file: str, asked: Pending) -> Iterator[Answer]:
+    if found(asked, *ABSENT) is None:
+        yield fault(MIRROR, f"there is no {url}/{file}", "upload the release that bootstrap/software.tsv names")
+
+
+QUESTIONS = (
+    Question(
+        name="scripts",
+        asks="Are the site's scripts where the settings say?",
+        why="A node whose script cannot be fetched does not start, and the head node's failure ends the creation.",
+        source="ParallelCluster user guide, CustomActions; aws-parallelcluster issues 3939 and 5511",
+        permissions=("s3:GetObject", "s3:ListBucket"),
+        examples=(
+            (Status.FAULT, "there is no s3://corp-scripts/setup.sh"),
+            (Status.FAULT, "s3://corp-scripts/setup.sh is empty"),
+            (Status.WARNING, "s3://corp-scripts/setup.sh is in eu-west-1, the cluster in us-east-1"),
+        ),
+        ask=_scripts,
+        applies=lambda s: bool(scripts_of(s)),
+    ),
+    Question(
+        name="software-mirror",
+        asks="Does the mirror hold every pinned file, and the sums?",
+        why="Nodes without a way to the internet fetch from it alone; a file that is missing stops their set-up.",
+        source="bootstrap/common.sh, software::use_mirror",
+        permissions=("s3:GetObject",),
+        examples=(
+            (Status.FAULT, "there is no s3://corp-mirror/software/SHA256SUMS"),
+            (
+                Status.FAULT,
+                "s3://corp-mirror/software/SHA256SUMS has no line of prometheus-3.5.0.linux-amd64.tar.gz",
+            ),
+            (
+                Status.WARNING,
+                "s3://corp-mirror/software/SHA256SUMS has another sum for prometheus-3.5.0.linux-amd64.tar.gz than"
+                " bootstrap/software.tsv",
+            ),
+            (Status.FAULT, "there is no s3://corp-mirror/software/prometheus-3.5.0.linux-amd64.tar.gz"),
+        ),
+        ask=_mirror,
+        applies=lambda s: (s.software_mirror or "").startswith("s3://"),
+    ),
+)

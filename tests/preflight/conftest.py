@@ -1,0 +1,108 @@
+"""One embedded AWS for each module, a fresh account for each test, and a way to ask one question of it."""
+
+from __future__ import annotations
+
+import functools
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.session
+import pytest
+from botocore.loaders import JSONFileLoader
+from preflight_cases import NOW, REGION, Case, settings_of
+
+from rehearsal.cloud.seed import Seed
+from rehearsal.cloud.server import EmbeddedAws
+from slipway.preflight.aws import Aws
+from slipway.preflight.model import Answer
+from slipway.preflight.questions import QUESTIONS
+from slipway.preflight.runner import run_questions
+
+
+@pytest.fixture(scope="session")
+def botocore_session() -> Any:
+    """One for all: it keeps the service models it has read."""
+    return botocore.session.get_session()
+
+
+@pytest.fixture(scope="session")
+def boto_session(botocore_session: Any) -> boto3.Session:
+    """One for all, too: boto3 adds its methods to the clients of a botocore session once, and fails the second time."""
+    return boto3.Session(botocore_session=botocore_session)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _service_models_are_read_once() -> Iterator[None]:
+    """Each boto3 session reads and parses them anew, which takes most of the time of a test.
+
+    Not S3's: botocore changes its paths where they lie.
+    """
+    read_anew = functools.partial(JSONFileLoader.load_file, JSONFileLoader())
+    read_once = functools.cache(read_anew)
+
+    def read(_: JSONFileLoader, path: str) -> Any:
+        return read_anew(path) if "s3" in Path(path).parts else read_once(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", read)
+        yield
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAws]:
+    with EmbeddedAws(REGION, tmp_path_factory.mktemp("aws")) as running:
+        yield running
+
+
+@pytest.fixture
+def account(cloud: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> EmbeddedAws:
+    """A healthy account as the rehearsal's seed makes it, and an environment that leads boto3 there."""
+    cloud.reset()
+    cloud.seed(Seed())
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**cloud.env(), "AWS_ENDPOINT_URL": cloud.address_endpoint}.items():
+        monkeypatch.setenv(name, value)
+    return cloud
+
+
+@pytest.fixture
+def aws(account: EmbeddedAws, boto_session: Any) -> Aws:
+    """The account as the questions see it, at the moment that counts as now."""
+    return Aws(boto_session, REGION, lambda: NOW)
+
+
+@pytest.fixture
+def ask(account: EmbeddedAws, boto_session: Any) -> Callable[[Case], tuple[Answer, ...]]:
+    """Arrange a case in the account and ask its question; every answer it gives."""
+
+    def run(case: Case) -> tuple[Answer, ...]:
+        case.arrange(account)
+        clock = case.now
+        aws = Aws(boto_session, case.region, clock)
+        question = next(question for question in QUESTIONS if question.name == case.question)
+        results = run_questions([question], settings_of(case.settings), aws)
+        assert aws.actions_asked() <= set(question.permissions), "asks what it does not declare"
+        return results[0].answers if results else ()
+
+    return run
+
+
+@pytest.fixture
+def unused() -> int:
+    """A port where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and says nothing."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(16)
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"

@@ -1,0 +1,31 @@
+"""The account that a rehearsal makes for an example is a healthy one: preflight finds nothing to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rehearsal.account import seed_of
+from rehearsal.cloud.server import EmbeddedAws
+from slipway.preflight.command import preflight
+from slipway.settings import load_settings
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "clusters").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_rehearsals_account_is_good_for_every_example(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = load_settings(example)
+    with EmbeddedAws(settings.region, tmp_path / "aws") as running:
+        running.seed(seed_of(settings))
+        for name, value in {**running.env(), "AWS_ENDPOINT_URL": running.address_endpoint}.items():
+            monkeypatch.setenv(name, value)
+        code = preflight(example)
+        problems = running.tracebacks()
+    told = capsys.readouterr()
+    assert code == 0, told.err
+    assert " 0 warnings, 0 faults, 0 could not be asked in " in told.out, told.out
+    assert problems == []

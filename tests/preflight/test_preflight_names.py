@@ -1,0 +1,85 @@
+"""The names that the stacks take, in every state that a stack can be in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from arrange_services import stack
+from preflight_cases import Case, all_of, check, denied
+
+from rehearsal.cloud.server import EmbeddedAws
+from slipway.preflight.model import Answer, Status
+from slipway.preflight.names import PARTS
+
+OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
+OURS = {"project": "p5"}
+CLUSTER = {"parallelcluster__version": "3.16.1", "parallelcluster__cluster-name": "p5"}
+FREE = ("name",)
+
+
+def ours(part: str, status: str) -> Callable[[EmbeddedAws], None]:
+    return stack(f"p5-{part}", status, **OURS)
+
+
+def state(part: str, status: str, outcome: Status, text: str, hint: str | None = None) -> Case:
+    return Case("stack-names", status, outcome, text, FREE, hint, arrange=ours(part, status))
+
+
+CASES = [
+    Case("stack-names", "free", OK, "6 of 6 stack names are free", FREE),
+    Case("stack-names", "deployed", OK, "the stack p5-network is CREATE_COMPLETE: it will be updated", FREE,
+         arrange=all_of(*(ours(part, "CREATE_COMPLETE") for part in PARTS), stack("p5", "CREATE_COMPLETE", **CLUSTER))),
+    state("storage", "UPDATE_ROLLBACK_COMPLETE", OK,
+          "the stack p5-storage is UPDATE_ROLLBACK_COMPLETE: it will be updated"),
+    Case("stack-names", "foreign", FAULT,
+         "the stack p5-network is there and has no tag project=p5: it is not this cluster's", FREE, "take another name",
+         arrange=stack("p5-network", "CREATE_COMPLETE", project="other")),
+    state("storage", "UPDATE_IN_PROGRESS", FAULT, "the stack p5-storage is UPDATE_IN_PROGRESS", "wait until it is done"),
+    state("storage", "DELETE_FAILED", FAULT, "the stack p5-storage is DELETE_FAILED",
+          "delete it again, and keep what it cannot delete: aws cloudformation delete-stack --stack-name p5-storage"
+          " --retain-resources ..."),
+    state("network", "CREATE_FAILED", FAULT, "the stack p5-network is CREATE_FAILED",
+          "delete it: aws cloudformation delete-stack --stack-name p5-network"),
+    state("network", "ROLLBACK_FAILED", FAULT, "the stack p5-network is ROLLBACK_FAILED"),
+    state("cluster", "UPDATE_ROLLBACK_FAILED", FAULT, "the stack p5-cluster is UPDATE_ROLLBACK_FAILED",
+          "node_modules/.bin/cdk rollback p5-cluster"),
+    state("cluster", "ROLLBACK_COMPLETE", WARNING,
+          "the stack p5-cluster is ROLLBACK_COMPLETE: an earlier creation was not finished",
+          "cdk deploy begins it anew"),
+    state("network", "REVIEW_IN_PROGRESS", WARNING,
+          "the stack p5-network is REVIEW_IN_PROGRESS: an earlier creation was not finished"),
+    Case("stack-names", "name taken", FAULT,
+         "a stack called p5 is there: ParallelCluster needs the name for the cluster", FREE, "take another name",
+         arrange=stack("p5", "CREATE_COMPLETE")),
+    Case("stack-names", "foreign cluster", FAULT,
+         "a cluster called p5 is there (CREATE_COMPLETE), made without this deployment or left over from it", FREE,
+         "take another name, or delete it: pcluster delete-cluster -n p5",
+         arrange=stack("p5", "CREATE_COMPLETE", **CLUSTER)),
+    Case("stack-names", "left over", FAULT,
+         "a cluster called p5 is there (CREATE_FAILED), made without this deployment or left over from it", FREE,
+         arrange=all_of(stack("p5", "CREATE_FAILED", **CLUSTER), ours("cluster", "ROLLBACK_COMPLETE")), alone=False),
+    Case("stack-names", "cluster busy", FAULT, "the cluster p5 is UPDATE_IN_PROGRESS", FREE,
+         "wait until it is done, or look at pcluster describe-cluster -n p5",
+         arrange=all_of(stack("p5", "UPDATE_IN_PROGRESS", **CLUSTER), ours("cluster", "UPDATE_COMPLETE"))),
+    denied("cloudformation:DescribeStacks", "stack-names"),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_stacks(account: EmbeddedAws) -> Iterator[None]:
+    yield
+    account.stacks._stacks.clear()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_names(case: Case, ask: Callable[[Case], tuple[Answer, ...]]) -> None:
+    check(case, ask(case))
+
+
+def test_the_parts_are_the_app_s() -> None:
+    from pathlib import Path
+
+    text = (Path(__file__).parents[2] / "app.py").read_text(encoding="utf-8")
+    assert [part for part in PARTS if f'f"{{s.name}}-{part}"' in text] == list(PARTS)
+    assert text.count('f"{s.name}-') == len(PARTS)

@@ -1,0 +1,65 @@
+"""The questions as a whole: every outcome that they promise is produced by a case, and they ask only what they say."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+from preflight_cases import Case
+
+from slipway.preflight.model import Question, Status
+from slipway.preflight.questions import QUESTIONS
+
+HERE = Path(__file__).parent
+
+
+def every_case() -> list[Case]:
+    """The CASES of every module of this folder."""
+    names = sorted(path.stem for path in HERE.glob("test_preflight_*.py") if path.stem != Path(__file__).stem)
+    return [case for name in names for case in getattr(importlib.import_module(name), "CASES", ())]
+
+
+CASES_OF_ALL = every_case()
+
+
+def test_names_are_unique() -> None:
+    names = [question.name for question in QUESTIONS]
+    assert len(names) == len(set(names))
+    assert {case.question for case in CASES_OF_ALL} <= set(names)
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
+def test_every_example_is_what_some_case_gives(question: Question) -> None:
+    given = {(case.status, case.text) for case in CASES_OF_ALL if case.question == question.name}
+    missing = [example for example in question.examples if example not in given]
+    assert not missing
+    assert question.examples, "a question that never finds anything"
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
+def test_every_question_is_tried_healthy_and_denied(question: Question) -> None:
+    statuses = {case.status for case in CASES_OF_ALL if case.question == question.name}
+    assert Status.OK in statuses
+    assert Status.COULD_NOT_ASK in statuses
+    assert statuses & {Status.FAULT, Status.WARNING}
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
+def test_every_permission_is_tried_missing(question: Question) -> None:
+    denied = {
+        case.text.removesuffix(" is not allowed")
+        for case in CASES_OF_ALL
+        if case.question == question.name and case.status is Status.COULD_NOT_ASK
+    }
+    assert set(question.permissions) <= denied
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
+def test_every_question_says_what_it_is(question: Question) -> None:
+    assert question.asks.endswith("?")
+    assert question.why.endswith(".")
+    assert question.source
+    assert question.permissions
+    assert question.name == question.name.lower()
+    assert all(status in (Status.WARNING, Status.FAULT) for status, _ in question.examples)
