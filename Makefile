@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SETTINGS ?= clusters/rehearsal.yaml
 SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance rehearsal/standins/enroot 2>/dev/null)
 
-.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap docs bench-check clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap docs bench-check bench-parse bench-locate clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,12 @@ docs: setup ## Write docs/checks.md and the JSON Schema of the settings anew, fr
 
 bench-check: setup-test ## 49 faults beside pcluster's dry run, and how long finding them takes
 	@.venv-test/bin/python -m bench.check
+
+bench-parse: setup-test ## The parser on a log of 1 GB, beside a reader of plain regular expressions (needs 1.3 GB in TMPDIR)
+	@.venv-test/bin/python -m bench.parse
+
+bench-locate: setup-test ## The locator on simulated fleets, beside a tournament, pairs twice, and groups then bisection
+	@.venv-test/bin/python bench/locate/bench.py
 
 clean: ## Remove everything the targets made
 	rm -rf .venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache

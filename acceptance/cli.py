@@ -13,7 +13,7 @@ from typing import TextIO
 from acceptance import __version__
 from acceptance.errors import AcceptanceError, EnvironmentFault, InputError
 from acceptance.limits import known_limits
-from acceptance.nccl import Log, parse_file
+from acceptance.nccl import Log, Table, parse_file, parse_stream
 from acceptance.report import table, write_report
 from acceptance.runner.campaign import Campaign, make_run_directory
 from acceptance.runner.record import write_whole
@@ -65,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--json", action="store_true", help="print report.json instead of the tables")
     run.set_defaults(do=_run)
     parse = commands.add_parser("parse", help="read logs of nccl-tests")
-    parse.add_argument("logs", nargs="+", type=Path, metavar="LOG")
+    parse.add_argument(
+        "logs", nargs="+", type=Path, metavar="LOG", help="a log, text or JSON (-J); - is standard input"
+    )
     parse.add_argument("--json", action="store_true", help="print one JSON object a file")
     parse.set_defaults(do=_parse)
     report = commands.add_parser("report", help="make the report of a run directory again from its files")
@@ -146,7 +148,7 @@ def _parse(arguments: argparse.Namespace) -> int:
     code = 0
     for path in arguments.logs:
         try:
-            log = parse_file(path)
+            log = parse_stream(sys.stdin.buffer) if str(path) == "-" else parse_file(path)
         except OSError as error:
             _complain(f"{path}: {error.strerror}. Hint: give the path of a log")
             code = 2
@@ -159,16 +161,30 @@ def _parse(arguments: argparse.Namespace) -> int:
 
 def _log_text(path: Path, log: Log) -> str:
     lines = [f"{path}: {'complete' if log.complete else 'NOT COMPLETE'}, {plural(len(log.devices), 'device')}"]
-    for one in log.tables:
-        top = max(one.rows, key=lambda row: row.out_of_place.busbw, default=None)
-        peak = f", peak {gb_text(top.out_of_place.busbw)} GB/s at {size_text(top.size)}" if top else ""
-        bad = f", {plural(len(one.bad_rows), 'row')} cut or contradictory" if one.bad_rows else ""
-        lines.append(f"  {one.collective or 'unnamed collective'}: {plural(len(one.rows), 'row')}{bad}{peak}")
+    for one in log.tables[:20]:
+        lines += _table_text(one)
+    if len(log.tables) > 20:
+        lines.append(f"  and {plural(len(log.tables) - 20, 'more table')} (--json gives all)")
+    lines += [f"  {name.replace('_', ' ')} {version}" for name, version in sorted(log.versions.items())]
+    for name in ("provider", "nics", "network", "protocol"):
+        values = log.network.values(name)
+        if values:
+            lines.append(f"  {name}: {', '.join(map(str, values))}")
     for flag in log.network.red_flags[:5]:
         lines.append(f"  network: {flag}")
+    lines += [f"  warning: {warning}" for warning in log.warnings]
     for failure in (log.failures + log.events)[:5]:
         lines.append(f"  {failure.kind}: {failure.host or '?'}: {failure.message}")
     return "\n".join(lines)
+
+
+def _table_text(one: Table) -> list[str]:
+    top = max(one.rows, key=lambda row: row.out_of_place.busbw, default=None)
+    peak = f", peak {gb_text(top.out_of_place.busbw)} GB/s at {size_text(top.size)}" if top else ""
+    lines = [f"  {one.collective or 'unnamed collective'}: {plural(len(one.rows), 'row')}{peak}"]
+    lines += [f"    {fault}" for fault in one.faults]
+    lines += [f"    {size_text(bad.size)}: {bad.reason}" for bad in one.bad_rows[:3]]
+    return lines
 
 
 def _report(arguments: argparse.Namespace) -> int:

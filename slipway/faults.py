@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from slipway.errors import Fault
 from slipway.rules import RULES_BY_NAME
 from slipway.source import NOTHING, SECRETS, PathKey, Place, Source, path_text, redacted
-from slipway.words import did_you_mean, nearest
+from slipway.words import VERY_CLOSE, did_you_mean, nearest
 
 __all__ = ["did_you_mean", "faults_of", "model_in", "secret_faults"]
 
@@ -104,7 +104,7 @@ def _told(detail: Any, path: Sequence[PathKey], model: type[BaseModel]) -> tuple
         return "not-a-choice", f"must be one of {expected}", _literal_hint(detail["input"], expected)
     if kind in RULES_BY_NAME:
         choices = context.get("choices")
-        return kind, detail["msg"], did_you_mean(str(detail["input"]), choices) if choices else ""
+        return kind, detail["msg"], did_you_mean(str(detail["input"]), choices, VERY_CLOSE) if choices else ""
     if kind.startswith(BOUNDS):
         return "out-of-range", _lower_first(detail["msg"]), ""
     if kind in LENGTHS:

@@ -1,7 +1,37 @@
-"""Finding the node to blame."""
+"""Finding the node, link or switch to blame: a pure planner, and the measuring of what it asks for."""
 
 from __future__ import annotations
 
-from acceptance.locate.planner import NodeVerdict, PairResult, Rules, next_round, schedule, threshold, verdicts
+from acceptance.locate.evidence import Evidence
+from acceptance.locate.model import (
+    Fleet,
+    FullScale,
+    GroupVerdict,
+    Launch,
+    LinkVerdict,
+    NodeVerdict,
+    Result,
+    Round,
+    Rules,
+    Verdict,
+)
+from acceptance.locate.plan import ring
+from acceptance.locate.planner import decide
+from acceptance.locate.verdict import verdict_of
 
-__all__ = ["NodeVerdict", "PairResult", "Rules", "next_round", "schedule", "threshold", "verdicts"]
+__all__ = [
+    "Evidence",
+    "Fleet",
+    "FullScale",
+    "GroupVerdict",
+    "Launch",
+    "LinkVerdict",
+    "NodeVerdict",
+    "Result",
+    "Round",
+    "Rules",
+    "Verdict",
+    "decide",
+    "ring",
+    "verdict_of",
+]

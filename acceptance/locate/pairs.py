@@ -1,20 +1,24 @@
-"""Measuring the planner's pairs: one job a round, its pairs as parallel steps of that job."""
+"""Measuring what the planner asks for: a job a round and collective, its launches as parallel steps of that job."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from acceptance.limits import find_limits, judge_log, measured_busbw
-from acceptance.locate.planner import PairResult, Rules, next_round
+from acceptance.locate.model import Launch, Result, Verdict
+from acceptance.locate.planner import decide
 from acceptance.nccl import Log, parse_file
 from acceptance.runner.follow import Follower
 from acceptance.runner.record import LocateRecord, RunRecord
 from acceptance.runner.script import KILL_AFTER_S, common_values, render, slurm_minutes
 from acceptance.runner.slurm import Node, submit_argv
 from acceptance.scenario.model import Scenario, Test
+
+_ROOM_FOR_BOTH = 16  # nodes from which on the bound of rounds leaves room for pairs of two collectives
 
 
 def locate(
@@ -27,41 +31,81 @@ def locate(
     say: Callable[[str], None],
     save: Callable[[], None],
 ) -> None:
-    """Measure rounds of pairs until the planner has enough; what was measured goes into `run.locate`."""
+    """Measure rounds until the planner has enough; what was measured goes into `run.locate`."""
     record = run.locate = _start(scenario, test, [node.name for node in nodes])
-    rules = Rules(record.pair_limit, record.factor, record.max_rounds)
     while True:
-        pairs = next_round(record.nodes, record.pairs, rules)
-        if not pairs:
+        answer = decide(record.fleet(), record.results, record.rules())
+        if isinstance(answer, Verdict):
             return
-        number = max((pair.round for pair in record.pairs), default=-1) + 1
-        say(f"locate round {number + 1}: " + ", ".join(f"{a}+{b}" for a, b in pairs))
-        measured = _measure_round(scenario, record, nodes, pairs, number, directory, follower)
-        record.pairs += measured
-        save()
-        if record.trouble:
-            return
+        number = max((result.round for result in record.results), default=-1) + 1
+        say(f"locate round {number + 1}, {answer.why}: " + ", ".join("+".join(one.nodes) for one in answer.launches))
+        for collective in dict.fromkeys(launch.collective for launch in answer.launches):
+            launches = [launch for launch in answer.launches if launch.collective == collective]
+            record.results += _measure(scenario, record, nodes, launches, number, directory, follower)
+            save()
+            if record.trouble:
+                return
 
 
 def _start(scenario: Scenario, test: Test, names: list[str]) -> LocateRecord:
     settings = scenario.locate
-    limits = find_limits(scenario, test.collective, scenario.nodes, test.sizes())
-    size = settings.size_bytes or (limits[-1].size_bytes if limits else test.max_bytes)
-    limit = settings.pair_limit_gb_per_s
-    if limit is None:
-        known = find_limits(scenario, test.collective, 2, [size])
-        limit = known[-1].fail_below_gb_per_s if known else None
-    return LocateRecord(test.name, test.collective, size, names, limit, settings.factor, settings.max_rounds)
+    # One GPU by itself exchanges nothing. The least that a node can run alone is the all_reduce of its GPUs.
+    alone = "all_reduce" if scenario.gpus_per_node > 1 and test.collective == "all_reduce" else None
+    collectives = _collectives(scenario, test, len(names), alone)
+    sizes = {one: _size(scenario, test, one) for one in dict.fromkeys([test.collective, *collectives])}
+    wanted = [(test.collective, len(names)), *((one, 2) for one in collectives)]
+    wanted += [(alone, 1)] if alone else []
+    limits = [(one, count, _limit(scenario, one, count, sizes[one])) for one, count in wanted]
+    known = {(one, count): below for one, count, below in limits if below is not None}
+    if settings.pair_limit_gb_per_s is not None:
+        known[test.collective, 2] = settings.pair_limit_gb_per_s
+    record = LocateRecord(test.name, test.collective, sizes[test.collective], names, None, settings.factor, 6)
+    return replace(
+        record,
+        max_rounds=settings.max_rounds,
+        pair_limit=known.get((test.collective, 2)),
+        alone=alone,
+        collectives=list(collectives),
+        sizes=sizes,
+        limits=[(one, count, below) for (one, count), below in known.items()],
+        relative=settings.pair_limit_gb_per_s is None,
+    )
 
 
-def pair_test(scenario: Scenario, record: LocateRecord) -> Test:
-    """The one-size test that a pair runs."""
-    settings = scenario.locate
+def _collectives(scenario: Scenario, test: Test, count: int, alone: str | None) -> tuple[str, ...]:
+    """The collectives of the pairs: the failed one, and alltoall where the scenario measures it.
+
+    The all_reduce of a pair hides the loss of a quarter of the EFA devices. In a small fleet, whose rounds do not
+    suffice for both, alltoall stands for the network and each node's own all_reduce for what is inside it.
+    """
+    if test.collective == "alltoall" or all(one.collective != "alltoall" for one in scenario.tests):
+        return (test.collective,)
+    return ("alltoall",) if alone and count < _ROOM_FOR_BOTH else (test.collective, "alltoall")
+
+
+def _size(scenario: Scenario, test: Test, collective: str) -> int:
+    """The one size in bytes that is measured: what the scenario says, else the largest judged one, else the largest."""
+    if scenario.locate.size_bytes is not None:
+        return scenario.locate.size_bytes
+    own = test if test.collective == collective else next(t for t in scenario.tests if t.collective == collective)
+    limits = find_limits(scenario, collective, scenario.nodes, own.sizes())
+    limits = limits or find_limits(scenario, collective, 2, own.sizes())
+    return limits[-1].size_bytes if limits else own.max_bytes
+
+
+def _limit(scenario: Scenario, collective: str, count: int, size: int) -> float | None:
+    known = find_limits(scenario, collective, count, [size])
+    return known[-1].fail_below_gb_per_s if known else None
+
+
+def part_test(scenario: Scenario, record: LocateRecord, collective: str) -> Test:
+    """The one-size test that a part of the fleet runs."""
+    settings, size = scenario.locate, record.sizes[collective]
     return Test(
-        name="pair",
-        collective=record.collective,
-        min_bytes=record.size_bytes,
-        max_bytes=record.size_bytes,
+        name="part",
+        collective=collective,
+        min_bytes=size,
+        max_bytes=size,
         step_factor=2,
         iterations=settings.iterations,
         warmup_iterations=settings.warmup_iterations,
@@ -69,22 +113,21 @@ def pair_test(scenario: Scenario, record: LocateRecord) -> Test:
     )
 
 
-def _measure_round(
+def _measure(
     scenario: Scenario,
     record: LocateRecord,
     nodes: list[Node],
-    pairs: list[tuple[str, str]],
+    launches: list[Launch],
     number: int,
     directory: Path,
     follower: Follower,
-) -> list[PairResult]:
-    name = f"locate-{number + 1}"
-    script, status = directory / f"{name}.sbatch", directory / f"{name}.status"
-    logs = [f"{name}-{index + 1}.out" for index in range(len(pairs))]
-    test = pair_test(scenario, record)
-    values = _values(scenario, test, nodes, pairs, logs, name)
-    script.write_text(render("pairs.sbatch.j2", values), "utf-8")
-    output = directory / f"{name}.out"
+) -> list[Result]:
+    collective = launches[0].collective
+    name = f"locate-{number + 1}" + (f"-{collective}" if collective != record.collective else "")
+    script, status, output = (directory / f"{name}.{end}" for end in ("sbatch", "status", "out"))
+    logs = [f"{name}-{index + 1}.out" for index in range(len(launches))]
+    test = part_test(scenario, record, collective)
+    script.write_text(render("pairs.sbatch.j2", _values(scenario, test, nodes, launches, logs, name)), "utf-8")
     record.commands.append(submit_argv(script, directory, output))
     outcome = follower.run(script, output, status, test.timeout_s + KILL_AFTER_S)
     codes = _codes(status)
@@ -92,27 +135,31 @@ def _measure_round(
         record.trouble = f"round {number + 1} gave no result: {outcome.message}"
         return []
     results = []
-    for index, (pair, log) in enumerate(zip(pairs, logs)):  # noqa: B905 - equal by construction; strict= needs 3.10
-        kind, busbw = _result(scenario, test, directory / log, codes.get(index, 1))
-        results.append(PairResult(number, pair[0], pair[1], kind, busbw, log))
+    for index, (launch, log) in enumerate(zip(launches, logs)):  # noqa: B905 - equal by construction; strict= needs 3.10
+        kind, busbw = _result(scenario, test, launch, directory / log, codes.get(index, 1))
+        results.append(Result(number, launch.kind, collective, launch.nodes, kind, busbw, log))
     return results
 
 
 def _values(
-    scenario: Scenario, test: Test, nodes: list[Node], pairs: list[tuple[str, str]], logs: list[str], name: str
+    scenario: Scenario, test: Test, nodes: list[Node], launches: list[Launch], logs: list[str], name: str
 ) -> dict[str, object]:
-    names = sorted(node for pair in pairs for node in pair)
+    names = sorted(node for launch in launches for node in launch.nodes)
     arguments = ["-b", test.min_bytes, "-e", test.max_bytes, "-f", 2, "-g", 1]
     arguments += ["-n", test.iterations, "-w", test.warmup_iterations, "-c", 1]
+    parts = [
+        {"nodes": ",".join(launch.nodes), "count": len(launch.nodes), "log": log}
+        for launch, log in zip(launches, logs)  # noqa: B905 - equal by construction
+    ]
     return {
         **common_values(scenario, [node for node in nodes if node.name in names], test.collective),
-        "title": f"{name}: {len(pairs)} pairs of nodes at the same time, {test.collective} of {test.min_bytes} bytes",
+        "title": f"{name}: {len(parts)} parts at the same time, {test.collective} of {test.min_bytes} bytes",
         "job_name": f"acceptance-{name}",
         "nodes": len(names),
         "nodelist": ",".join(names),
         "minutes": slurm_minutes(test.timeout_s + KILL_AFTER_S),
         "timeout_s": test.timeout_s,
-        "pairs": [{"nodes": f"{a},{b}", "log": log} for (a, b), log in zip(pairs, logs)],  # noqa: B905 - as above
+        "parts": parts,
         "arguments": shlex.join(map(str, arguments)),
         "status_file": f"{name}.status",
     }
@@ -123,22 +170,28 @@ def _codes(status: Path) -> dict[int, int]:
         text = status.read_text("utf-8", errors="replace")
     except OSError:
         return {}
-    found = re.findall(r"^pair=(\d{1,5}) exit=(\d{1,3})$", text, re.MULTILINE)
+    found = re.findall(r"^part=(\d{1,5}) exit=(\d{1,3})$", text, re.MULTILINE)
     return {int(index): int(code) for index, code in found}
 
 
-def _result(scenario: Scenario, test: Test, path: Path, code: int) -> tuple[str, float | None]:
-    """What a pair's log and exit code say: ok, hang, failed or 'wrong data', and the bus bandwidth in GB/s."""
+def _result(scenario: Scenario, test: Test, launch: Launch, path: Path, code: int) -> tuple[str, float | None]:
+    """What a log and an exit code say: ok, hang, failed or 'wrong data', and the bus bandwidth in GB/s.
+
+    A node alone uses no network, so its log is not asked which one it used.
+    """
     if code in (124, 137):
         return "hang", None
     try:
         log = parse_file(path)
     except OSError:
         log = Log()
+    count = len(launch.nodes)
     row = log.tables[0].row(test.max_bytes) if log.tables else None
-    bad = [c.name for c in judge_log(scenario, test, log, 2) if c.outcome == "fail" and not c.name.startswith("bandw")]
+    asked = replace(scenario, network=None) if count == 1 else scenario
+    checks = judge_log(asked, test, log, count)
+    bad = [c.name for c in checks if c.outcome == "fail" and not c.name.startswith("bandwidth")]
     if bad == ["data"]:
         return "wrong data", None
     if code or row is None or bad:
         return "failed", None
-    return "ok", measured_busbw(test.collective, 2 * scenario.gpus_per_node, row)
+    return "ok", measured_busbw(test.collective, count * scenario.gpus_per_node, row)

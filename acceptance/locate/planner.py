@@ -1,200 +1,235 @@
-"""Which pairs of nodes to measure next, and what the results say about each node. Pure: it starts nothing.
+"""What to measure next, or the verdict. Pure: it starts nothing, and the same results give the same answer.
 
-A pair runs at the speed of its slower node. So a node is good as soon as one of its pairs is good, and it is bad if
-even its best pair is not, provided that its partners are known to be good from other pairs.
-The rounds: disjoint pairs; shifted disjoint pairs; then every suspect with good nodes that it has not met.
+The rounds: each node alone; disjoint pairs along the ring of ranks; the ring's other links, where every suspect meets
+a node known to be good; then, while something is open, suspects with other good nodes, bad links once more, other
+nodes of the switches they cross; at last the fleet without the accused, or, if nothing was found although the fleet
+fails, parts of it. Two rounds of ring neighbours measure every link that a ring over all nodes uses.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
-CONFIRMATIONS = 2  # pairs with known-good partners that it takes to call a node bad
-_OPEN_ROUNDS = 4  # rounds of fresh pairs to try while no node stands out
-_LOW_WORDS = {"hang": "hung", "failed": "failed", "wrong data": "gave wrong data"}
+from acceptance.locate.blocks import next_blocks
+from acceptance.locate.evidence import Evidence
+from acceptance.locate.model import Fleet, Launch, Result, Round, Rules, Verdict
+from acceptance.locate.plan import Plan, ring
+from acceptance.locate.switches import GROUP_PROOFS
+from acceptance.locate.verdict import verdict_of
 
-
-@dataclass(frozen=True)
-class PairResult:
-    """One measured pair. outcome: ok, hang, failed or 'wrong data'; busbw in GB/s, None unless ok."""
-
-    round: int
-    first: str
-    second: str
-    outcome: str
-    busbw: float | None
-    log: str
-
-    @property
-    def value(self) -> float:
-        """The bus bandwidth to compare by: 0 where the pair gave none."""
-        return self.busbw if self.outcome == "ok" and self.busbw is not None else 0.0
-
-    def partner(self, node: str) -> str:
-        """The other node of the pair."""
-        return self.second if node == self.first else self.first
+_SURE = 3  # bad results that are asked for where there are nodes and rounds for it: two can be a coincidence
 
 
-@dataclass(frozen=True)
-class NodeVerdict:
-    """What is known about a node. verdict: good, slow, failed or suspect; best: its best pair's GB/s."""
-
-    node: str
-    verdict: str
-    evidence: str
-    best: float | None
-
-
-@dataclass(frozen=True)
-class Rules:
-    """pair_limit: GB/s that a good pair reaches, None if unknown; factor: see threshold(); max_rounds: bound."""
-
-    pair_limit: float | None = None
-    factor: float = 0.8
-    max_rounds: int = 6
+def decide(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Round | Verdict:
+    """Give the next round of launches, or the verdict when nothing more can be learned or the bound is reached."""
+    evidence = Evidence(fleet, results, rules)
+    if evidence.rounds < rules.max_rounds and len(fleet.nodes) > 1:
+        for stage in _STAGES:
+            found = stage(evidence)
+            if found is not None and found.launches:
+                return found
+    return verdict_of(evidence)
 
 
-def schedule(nodes: list[str], number: int) -> list[tuple[str, str]]:
-    """Round `number` (from 0) of disjoint pairs; no pair comes twice in the first n - 1 rounds (n if n is odd).
+def _alone(evidence: Evidence) -> Round | None:
+    collective = evidence.rules.alone
+    if collective is None or evidence.alone:
+        return None
+    launches = tuple(Launch("alone", collective, (node,)) for node in evidence.fleet.nodes)
+    return Round(launches, "each node alone: its GPUs and what joins them")
 
-    The circle method of tournaments: one node stays, the others move on by one place a round.
+
+def _sweeps(evidence: Evidence) -> int:
+    return len({result.round for result in evidence.results if result.kind == "pair"})
+
+
+def _first_pairs(evidence: Evidence) -> Round | None:
+    if _sweeps(evidence) > 0:
+        return None
+    plan, collective = Plan(evidence), evidence.rules.pairs[0]
+    _alone_again(plan)
+    left = _along_ring(plan, collective, 0)
+    plan.among(collective, left)
+    return Round(tuple(plan.launches), "neighbours in pairs")
+
+
+def _second_pairs(evidence: Evidence) -> Round | None:
+    if _sweeps(evidence) != 1:
+        return None
+    collectives = evidence.rules.pairs
+    collective = collectives[1 % len(collectives)]
+    plan = Plan(evidence)
+    _alone_again(plan)
+    if collective == collectives[0]:
+        plan.with_good(collective, _in_question(evidence, collective))
+    left = _along_ring(plan, collective, 1)
+    plan.among(collective, [node for node in left if node not in evidence.good_in[collective]])
+    return Round(tuple(plan.launches), "the other neighbours; each suspect with a node known to be good")
+
+
+def _along_ring(plan: Plan, collective: str, start: int) -> list[str]:
+    """Pair every second link of the ring, beginning at `start`; give the nodes that are left."""
+    nodes = plan.ring
+    usable = [node not in plan.evidence.alone_bad and node not in plan.evidence.accused for node in nodes]
+    for index in range(start, len(nodes) - 1 + start, 2):
+        following = (index + 1) % len(nodes)
+        if index < len(nodes) and usable[index] and usable[following] and index != following:
+            plan.new_pair(collective, nodes[index], nodes[following])
+    return [node for node, fit in zip(nodes, usable) if fit and plan.free(node)]  # noqa: B905 - equal by construction
+
+
+def _alone_again(plan: Plan) -> None:
+    """Repeat what failed alone: instead of a pair, in which it would only cast doubt on its partner."""
+    for node in plan.evidence.fleet.nodes:
+        own = plan.evidence.alone.get(node, [])
+        if node in plan.evidence.alone_bad and len(own) < _SURE:
+            plan.add("alone", own[0].collective, node)
+
+
+def _in_question(evidence: Evidence, collective: str) -> list[str]:
+    """The nodes to pair with good ones: suspects and those never paired.
+
+    Of a switch that seems slow for all its nodes a few stand for the others.
     """
-    ring: list[str | None] = list(nodes)
-    if len(ring) % 2:
-        ring.append(None)
-    if len(ring) < 2:
-        return []
-    turn = number % (len(ring) - 1)
-    moving = ring[1:]
-    order = [ring[0], *moving[turn:], *moving[:turn]]
-    half = len(order) // 2
-    pairs = [(order[i], order[-1 - i]) for i in range(half)]
-    return [(a, b) for a, b in pairs if a is not None and b is not None]
+    chosen, of_group = [], dict[str, int]()
+    for node in evidence.suspects(collective) + evidence.untested(collective):
+        group = evidence.group(node)
+        if group is not None and evidence.stands_for_switch(node, collective):
+            of_group[group] = of_group.get(group, 0) + 1
+            if of_group[group] > GROUP_PROOFS:
+                continue
+        chosen.append(node)
+    return chosen
 
 
-def best_values(nodes: list[str], results: list[PairResult]) -> dict[str, float]:
-    """The best value of each node that was measured, GB/s; 0 where none of its pairs gave a result."""
-    best: dict[str, float] = {}
-    for result in results:
-        for node in (result.first, result.second):
-            if node in nodes:
-                best[node] = max(best.get(node, 0.0), result.value)
-    return best
+def _follow_up(evidence: Evidence) -> Round | None:
+    plan = Plan(evidence)
+    _alone_again(plan)
+    for collective in dict.fromkeys(evidence.rules.pairs):
+        for (measured, _), alike in evidence.unmet.items():
+            if measured == collective:
+                plan.among(collective, alike)
+        _second_look(plan, collective)
+        if _others_agree(evidence, collective):
+            _third_look(plan, collective)
+        plan.among(collective, plan.with_good(collective, _in_question(evidence, collective)))
+        _third_look(plan, collective)
+    for (collective, pair), result in evidence.open_links.items():
+        plan.add("pair", collective, *sorted(pair))
+        ends = evidence.crossing(result)
+        for group in ends or ():
+            _probe(plan, collective, group, ends or ())
+    _cover_switches(plan)
+    # Twice is enough to accuse; a third time where it does not cost the round over the rest of the fleet.
+    spare = evidence.rounds + 1 < evidence.rules.max_rounds
+    for node, collective in sorted(evidence.accused_by_pairs) if spare else ():
+        if len({result.partner(node) for result in evidence.proofs(node, collective)}) < _SURE:
+            plan.with_good(collective, [node])
+    return Round(tuple(plan.launches), "suspects with other good nodes; bad links again")
 
 
-def threshold(nodes: list[str], results: list[PairResult], rules: Rules) -> float:
-    """The bus bandwidth in GB/s below which a pair is slow.
+def _second_look(plan: Plan, collective: str) -> None:
+    """Where no limit is known and all good pairs share a node, measure one without it: they could be slow by it."""
+    pairs, evidence = _good_pairs(plan, collective), plan.evidence
+    shared = frozenset.intersection(*pairs) if len(pairs) > 1 else frozenset()
+    if shared and (collective, 2) not in evidence.rules.limits:
+        plan.among(collective, [node for node in plan.ring if node not in shared and {node, *shared} in pairs][:4])
 
-    The pair limit where one is known; else factor times the upper quartile of all nodes' best pairs. Not the median: in
-    a fleet of four or five, two bad nodes drag the median down through their partners. Healthy pairs differ by 0.6 %
-    (alltoall of 8-GPU pairs), so a factor of 0.8 is far from noise.
+
+def _third_look(plan: Plan, collective: str) -> None:
+    """Where no limit is known and only one pair is good, repeat it: it could be a mistake, and all else slow by it."""
+    pairs, met = _good_pairs(plan, collective), plan.evidence.met[collective]
+    alone = len(pairs) == 1 and len(met) > 1 and len(met[pairs[0]]) == 1
+    if alone and (collective, 2) not in plan.evidence.rules.limits:
+        plan.add("pair", collective, *sorted(pairs[0]))
+
+
+def _others_agree(evidence: Evidence, collective: str) -> bool:
+    """Whether three bad pairs or more, not all of one node, are alike: then a lone good one is likely the mistake."""
+    bad = [one for some in evidence.met[collective].values() for one in some if one.value and not evidence.good(one)]
+    top = max((result.value for result in bad), default=0.0)
+    alike = [frozenset(result.nodes) for result in bad if result.value >= evidence.rules.factor * top]
+    return len(alike) > 2 and not frozenset.intersection(*alike)
+
+
+def _good_pairs(plan: Plan, collective: str) -> list[frozenset[str]]:
+    evidence = plan.evidence
+    return [pair for pair, some in evidence.met[collective].items() if any(map(evidence.good, some))]
+
+
+def _probe(plan: Plan, collective: str, group: str, implicated: tuple[str, ...]) -> None:
+    """Measure two more pairs that leave a switch, to others than those that are in doubt with it, if there are any."""
+    evidence = plan.evidence
+    if group in evidence.cleared:
+        return
+    good = [node for node in plan.ring if node in evidence.good_in[collective] and plan.free(node)]
+    own = [node for node in good if evidence.group(node) == group]
+    others = [node for node in good if evidence.group(node) not in (None, *implicated)]
+    others = others or [node for node in good if evidence.group(node) not in (None, group)]
+    spread = sorted(others, key=lambda node: evidence.group(node) not in evidence.cleared)
+    for node in own[1:3] if len(own) > 2 else own[:2]:
+        next((other for other in spread if plan.new_pair(collective, node, other)), None)
+
+
+def _cover_switches(plan: Plan) -> None:
+    """Let a good node of each switch that no pair of good nodes left so far meet one of another switch.
+
+    The ring leaves every switch; but where suspects took its nodes for their own questions a link can be left out.
     """
-    if rules.pair_limit is not None:
-        return max(rules.pair_limit, 1e-12)
-    best = sorted(best_values(nodes, results).values(), reverse=True)
-    return max(rules.factor * best[(len(best) - 1) // 4], 1e-12) if best else 1e-12
-
-
-def good_nodes(nodes: list[str], results: list[PairResult], rules: Rules) -> set[str]:
-    """The nodes with a pair that reaches the threshold."""
-    bound = threshold(nodes, results, rules)
-    return {node for node, value in best_values(nodes, results).items() if value >= bound}
-
-
-def next_round(nodes: list[str], results: list[PairResult], rules: Rules) -> list[tuple[str, str]]:
-    """The pairs to measure next, disjoint; an empty list when nothing more can be learned or the bound is reached."""
-    done = max((result.round for result in results), default=-1) + 1
-    if done >= rules.max_rounds or len(nodes) < 2:
-        return []
-    met = {frozenset((result.first, result.second)) for result in results}
-    fresh = [pair for pair in schedule(nodes, done) if frozenset(pair) not in met]
-    if done < 2:
-        return fresh
-    good = good_nodes(nodes, results, rules)
-    suspects = [node for node in nodes if node not in good]
-    if not good or not suspects:
-        return fresh if done < _OPEN_ROUNDS else []
-    pairs = _confirmations(suspects, [node for node in nodes if node in good], results, met)
-    return pairs or _second_opinion(nodes, good, results, rules)
-
-
-def _confirmations(
-    suspects: list[str], good: list[str], results: list[PairResult], met: set[frozenset[str]]
-) -> list[tuple[str, str]]:
-    """Pair each suspect that needs more evidence with a good node it has not met."""
-    free, pairs = list(good), []
-    for suspect in suspects:
-        if len(_against_good(suspect, set(good), results)) >= CONFIRMATIONS:
+    evidence, collective = plan.evidence, plan.evidence.rules.pairs[-1]
+    good = [node for node in plan.ring if node in evidence.good_in[collective]]
+    for group in dict.fromkeys(evidence.fleet.groups.values()):
+        if group in evidence.left:
             continue
-        partner = next((node for node in free if frozenset((suspect, node)) not in met), None)
-        if partner is not None:
-            free.remove(partner)
-            pairs.append((suspect, partner))
-    return pairs
+        own = [node for node in good if evidence.group(node) == group and plan.free(node)]
+        others = [node for node in good if evidence.group(node) not in (group, None) and plan.free(node)]
+        next(((a, b) for a in own[:2] for b in others if plan.new_pair(collective, a, b)), None)
 
 
-def _second_opinion(nodes: list[str], good: set[str], results: list[PairResult], rules: Rules) -> list[tuple[str, str]]:
-    """One more pair if all good pairs share a node: what the others are compared with could be that node's slowness.
-
-    With a limit for a pair there is nothing to doubt.
-    """
-    bound = threshold(nodes, results, rules)
-    shared = set(good)
-    for result in results:
-        if result.value >= bound:
-            shared &= {result.first, result.second}
-    if rules.pair_limit is not None or len(shared) != 1:
-        return []
-    met = {frozenset((result.first, result.second)) for result in results}
-    others = [node for node in nodes if node in good - shared]
-    for index, first in enumerate(others):
-        for second in others[index + 1 :]:
-            if frozenset((first, second)) not in met:
-                return [(first, second)]
-    return []
+def _rest(evidence: Evidence) -> Round | None:
+    full = evidence.fleet.full_scale
+    if full is None or not full.failed or evidence.rest() is not None or not evidence.found():
+        return None
+    blamed = evidence.blamed()
+    nodes = tuple(node for node in evidence.fleet.nodes if node not in blamed)
+    if len(nodes) < 2 or len(nodes) == len(evidence.fleet.nodes):
+        return None
+    return Round((Launch("rest", full.collective, nodes),), "all nodes but the accused")
 
 
-def _against_good(node: str, good: set[str], results: list[PairResult]) -> list[PairResult]:
-    return [r for r in results if node in (r.first, r.second) and r.partner(node) in good]
+def _unexplained(evidence: Evidence) -> bool:
+    """Whether the fleet fails, and nothing that was found is the reason."""
+    rest = evidence.rest()
+    explained = evidence.found() if rest is None else evidence.rest_passed(rest)
+    return evidence.fleet.failed and not explained
 
 
-def verdicts(nodes: list[str], results: list[PairResult], rules: Rules) -> list[NodeVerdict]:
-    """What the results say about each node, in the order of `nodes`."""
-    good = good_nodes(nodes, results, rules)
-    bound = threshold(nodes, results, rules)
-    best = best_values(nodes, results)
-    plain = rules.pair_limit is None and len(good) == len(best)  # nothing to tell one node from another by
-    judged = []
-    for node in nodes:
-        own = [result for result in results if node in (result.first, result.second)]
-        top = max(own, key=lambda result: result.value, default=None)
-        if top is None:
-            judged.append(NodeVerdict(node, "suspect", "no pair of this node was measured", None))
-        elif plain:
-            words = f"does not stand out: {_pair_words(node, top, bound)}, and no limit for a pair is known"
-            judged.append(NodeVerdict(node, "suspect", words, top.value))
-        elif node in good:
-            judged.append(NodeVerdict(node, "good", _pair_words(node, top, bound), top.value))
-        else:
-            judged.append(_not_good(node, own, top, good, bound))
-    return judged
+def _closing_link(evidence: Evidence) -> Round | None:
+    """Measure the link that closes the ring: with an odd number of nodes two rounds leave it out."""
+    if not _unexplained(evidence):
+        return None
+    plan, collective = Plan(evidence), evidence.rules.pairs[-1]
+    ends = plan.ring[-1], plan.ring[0]
+    if len(plan.ring) % 2 and evidence.good_in[collective].issuperset(ends):
+        plan.new_pair(collective, *ends)
+    return Round(tuple(plan.launches), "the last link of the ring")
 
 
-def _not_good(node: str, own: list[PairResult], top: PairResult, good: set[str], bound: float) -> NodeVerdict:
-    proof = _against_good(node, good - {node}, own)
-    value = top.value or None
-    words = f"best pair {_pair_words(node, top, bound)}"
-    if len(proof) < CONFIRMATIONS:
-        few = f"{words}; only {len(proof)} of its pairs had a partner known to be good: too little to accuse it"
-        return NodeVerdict(node, "suspect", few, value)
-    partners = ", ".join(sorted(result.partner(node) for result in proof))
-    verdict = "slow" if value is not None else "failed"
-    return NodeVerdict(node, verdict, f"{words}; every pair with a good node ({partners}) is bad", value)
+def _blocks(evidence: Evidence) -> Round | None:
+    """Look at parts of a fleet that fails as a whole although every pair is good."""
+    if not _unexplained(evidence):
+        return None
+    open_nodes = any(evidence.suspects(collective) for collective in evidence.pairs)
+    launches = () if open_nodes else next_blocks(evidence, ring(evidence.fleet))
+    return Round(launches, "parts of the fleet")
 
 
-def _pair_words(node: str, result: PairResult, bound: float) -> str:
-    partner = result.partner(node)
-    if result.outcome != "ok":
-        return f"with {partner} {_LOW_WORDS.get(result.outcome, result.outcome)}"
-    relation = ">=" if result.value >= bound else "<"
-    return f"busbw={result.value:.4g} GB/s with {partner} ({relation} {bound:.4g})"
+_STAGES: tuple[Callable[[Evidence], Round | None], ...] = (
+    _alone,
+    _first_pairs,
+    _second_pairs,
+    _follow_up,
+    _rest,
+    _closing_link,
+    _blocks,
+)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from acceptance.nccl.jsonlog import read_json
-from acceptance.nccl.model import BadRow, Device, Failure, HostNetwork, Log, Network, Row, Side, Table
-from acceptance.nccl.network import is_dull
+from acceptance.nccl.jsonlog import looks_like_json, read_json
+from acceptance.nccl.model import (
+    BadRow,
+    Device,
+    Failure,
+    HostNetwork,
+    IterationTimes,
+    Log,
+    Network,
+    Row,
+    Side,
+    Table,
+)
 from acceptance.nccl.text import TextReader
 
 __all__ = [
@@ -16,6 +27,7 @@ __all__ = [
     "Device",
     "Failure",
     "HostNetwork",
+    "IterationTimes",
     "Log",
     "Network",
     "Row",
@@ -26,65 +38,78 @@ __all__ = [
     "parse_stream",
 ]
 
-_CHUNK = 1 << 20  # bytes read at once
-_LONGEST_LINE = 1 << 16  # bytes of a line that are kept; nothing of interest stands behind them
-_LONGEST_JSON = 64 << 20  # bytes; a sweep's JSON file has some ten thousand
+_CHUNK = 1 << 18  # bytes read at once; larger ones leave the processor's cache
+_LONGEST_REST = (1 << 16) + 2  # bytes of a line that are kept from chunk to chunk: more than are read of one
 
 
 def parse_file(path: Path) -> Log:
     """Read one file, text or JSON. Raises OSError where it cannot be read."""
-    with path.open("rb") as stream:
+    with path.open("rb", buffering=0) as stream:
         return parse_stream(stream)
 
 
 def parse_bytes(data: bytes) -> Log:
     """Read a log that is in memory."""
-    if data.lstrip()[:1] == b"{":
-        log = read_json(data[:_LONGEST_JSON].decode("utf-8", "replace"))
-        if log is not None:
-            return log
-    reader = TextReader()
-    for line, ended in _lines(iter([data])):
-        reader.line(line, ended)
-    return reader.end()
+    return parse_stream(io.BytesIO(data))
 
 
-def parse_stream(stream: BinaryIO) -> Log:
-    """Read a log from a binary stream with constant memory (JSON: up to 64 MiB)."""
-    first = stream.read(_CHUNK)
-    if first.lstrip()[:1] == b"{":
-        first += stream.read(_LONGEST_JSON - len(first))
-        log = read_json(first.decode("utf-8", "replace"))
-        if log is not None:
-            return log
-    reader = TextReader()
-    for line, ended in _lines(_chunks(first, stream)):
-        reader.line(line, ended)
-    return reader.end()
+def parse_stream(stream: BinaryIO | io.RawIOBase) -> Log:
+    """Read a log from a binary stream, of any size, with constant memory.
 
-
-def _chunks(first: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    yield first
-    while True:
-        chunk = stream.read(_CHUNK)
-        if not chunk:
-            return
-        yield chunk
-
-
-def _lines(chunks: Iterator[bytes]) -> Iterator[tuple[str, bool]]:
-    """Split chunks into lines; give each with whether it had its line end. Overlong lines lose their tail.
-
-    Lines of a debug log that say nothing of interest, nearly all of it, are passed over here.
+    Where the stream can be read again, a complete log is read once and quickly; any other is read again, thoroughly.
     """
-    rest = b""
+    start = stream.tell() if stream.seekable() else None
+    chunks = _chunks(stream)
+    first = next(chunks, b"")
+    if looks_like_json(first):
+        return read_json(_again(first, chunks))
+    reader = _read_text(_again(first, chunks), thorough=start is None)
+    log = reader.end()
+    if start is not None and (reader.doubtful or not log.complete):
+        stream.seek(start)
+        log = _read_text(_chunks(stream), thorough=True).end()
+    return log
+
+
+def _read_text(chunks: Iterator[bytes], thorough: bool) -> TextReader:
+    reader = TextReader()
+    for block, ended in _blocks(chunks):
+        reader.block(block, ended, thorough)
+    return reader
+
+
+def _chunks(stream: BinaryIO | io.RawIOBase) -> Iterator[bytes]:
+    """Read a stream; a pipe gives little at a time, so what it gives is gathered."""
+    pieces, length = [], 0
+    while True:
+        piece = stream.read(_CHUNK)
+        if not piece:
+            break
+        pieces.append(piece)
+        length += len(piece)
+        if length >= _CHUNK:
+            yield pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces, length = [], 0
+    if pieces:
+        yield b"".join(pieces)
+
+
+def _again(first: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from chunks
+
+
+def _blocks(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Cut chunks at line ends; give blocks for `telling_lines`, and whether their last line had its line end.
+
+    An overlong line, one longer than a chunk even, keeps its first part only.
+    """
+    rest = b"\n"
     for chunk in chunks:
-        lines = (rest + chunk).split(b"\n")
-        rest = lines.pop()
-        for line in lines:
-            if is_dull(line):
-                continue
-            yield line[:_LONGEST_LINE].decode("utf-8", "replace"), len(line) <= _LONGEST_LINE
-        rest = rest[:_LONGEST_LINE]
-    if rest:
-        yield rest.decode("utf-8", "replace"), False
+        data = rest + chunk
+        end = data.rfind(b"\n")
+        if end > 0:
+            yield data[:end], True
+        rest = data[end : end + _LONGEST_REST]
+    if len(rest) > 1:
+        yield rest, False

@@ -1,74 +1,163 @@
-"""The JSON file that nccl-tests 2.17.3 and newer writes with `-J`.
+"""The JSON file that nccl-tests 2.17.3 and newer writes with `-J`, read piece by piece: with `-I 1` it has no bound.
 
-It has habits of its own: booleans are the words "true" and "false", the root is a padded string, inf and nan are bare,
-and a program that dies leaves the file open. Its `env` list is the whole environment, secrets included: it is not read.
+It has habits of its own: booleans are the words "true" and "false", the root is a padded string, inf is bare and nan a
+word, `-C 1` renames the time, and a program that dies leaves the file open. Its `env` list is the whole environment,
+secrets included: see environment.py.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from acceptance.nccl.model import Device, Failure, Log, Row, Side, Table
+from acceptance.nccl.environment import kept_environment
+from acceptance.nccl.model import BadRow, Device, Failure, IterationTimes, Log, Row, Side, Table, count_sizes
 
 _BARE = re.compile(r"(?<=[:,\[])(\s*)(-?)(inf|nan)(?=\s*[,}\]])")
-_RESULTS = re.compile(r'"results"\s*:\s*\[')
-_DEVICES = re.compile(r'"devices"\s*:\s*\[')
+_KEYS = re.compile(rb'"(?:start_time|nccl_version|config|results)"\s*:')
 _NAME = re.compile(r"([a-z_]+)_perf$")
+_BETWEEN = " \t\r\n,"
+_LONGEST_VALUE = 64 << 20  # characters of one value; a result with the times of 1,000 ranks x 1,000 iterations: 20 MB
+_MOST_FAILURES = 1_000
 
 
-def read_json(text: str) -> Log | None:
-    """Give the log of a `-J` file, or None if `text` is not one. Never raises."""
-    if text.lstrip()[:1] != "{" or '"results"' not in text:
-        return None
-    text = _BARE.sub(lambda m: f"{m[1]}{m[2]}{'Infinity' if m[3] == 'inf' else 'NaN'}", text)
-    log = Log(form="json")
-    whole = _loads(text)
-    if isinstance(whole, dict):
-        results, devices = _objects(whole.get("results")), _devices(whole)
-    else:
-        whole = _head(text)
-        results, devices = _scan(text, _RESULTS), _scan(text, _DEVICES)
-    log.devices = [device for device in map(_device, devices) if device]
-    table = Table(_collective(whole))
-    table.rows = [row for row in map(_row, results) if row]
-    _footer(whole, table)
-    log.tables.append(table)
-    log.failures = [Failure("other", None, e[:400]) for e in _strings(whole.get("errors")) if e.strip()][:1000]
-    if isinstance(whole.get("nccl_version"), int):
-        log.versions["nccl"] = _nccl_version(whole["nccl_version"])
+class _Open(Exception):
+    """The file ends, or ceases to be JSON, before the value does."""
+
+
+def looks_like_json(first: bytes) -> bool:
+    """Whether a file that begins with `first` is one of `-J`."""
+    return first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" and _KEYS.search(first) is not None
+
+
+def read_json(chunks: Iterator[bytes]) -> Log:
+    """Give the log of a `-J` file. Never raises because of what the file holds."""
+    log, table = Log(form="json"), Table(headed=True)
+    log.begin(table)
+    reader = _Reader(chunks)
+    try:
+        _read_file(reader, log, table)
+    except _Open:
+        table.closed = False
     return log
 
 
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+def _read_file(reader: _Reader, log: Log, table: Table) -> None:
+    reader.expect("{")
+    while reader.peek() != "}":
+        key = reader.value()
+        reader.expect(":")
+        if key == "results" and reader.peek() == "[":
+            for result in reader.items():
+                _add_result(result, log, table)
+        elif key == "env" and reader.peek() == "[":
+            log.environment = kept_environment(reader.items())
+        else:
+            _read_key(key, reader.value(), log, table)
+    table.closed = table.average_busbw is not None
 
 
-def _scan(text: str, start: re.Pattern[str]) -> list[dict[str, Any]]:
-    """Read whole objects of a list in a file that was left open; stop at the first that is not whole."""
-    found = start.search(text)
-    decoder, objects = json.JSONDecoder(), []
-    position = found.end() if found else len(text)
-    while position < len(text):
-        while text[position : position + 1] in (" ", "\n", "\r", "\t", ","):
-            position += 1
-        try:
-            value, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            break
-        if isinstance(value, dict):
-            objects.append(value)
-    return objects
+def _read_key(key: Any, value: Any, log: Log, table: Table) -> None:
+    if key == "args":
+        arguments = _strings(value)
+        found = _NAME.search(arguments[0]) if arguments else None
+        table.collective = found[1] if found else None
+    elif key == "nccl_version" and _whole(value) is not None:
+        log.versions["nccl"] = _nccl_version(value)
+    elif key == "config" and isinstance(value, dict):
+        log.devices = [device for device in map(_device, _objects(value.get("devices"))) if device]
+        table.sizes = _sizes(value)
+    elif key == "out_of_bounds" and isinstance(value, dict):
+        table.out_of_bounds = _whole(value.get("count"))
+        table.out_of_bounds_ok = value.get("okay") in ("true", True)
+    elif key == "average_bus_bandwidth" and isinstance(value, dict):
+        table.average_busbw = _number(value.get("bandwidth"))
+        okay = value.get("okay")
+        table.average_ok = None if okay == "unchecked" else okay in ("true", True)
+    elif key == "errors":
+        log.failures = [Failure("other", None, text[:400]) for text in _strings(value) if text.strip()][:_MOST_FAILURES]
 
 
-def _head(text: str) -> dict[str, Any]:
-    """Read the program's arguments from an open file: enough to know the collective."""
-    found = re.search(r'"args"\s*:\s*(\[[^\]]{0,20000}\])', text)
-    return {"args": _loads(found[1])} if found else {}
+class _Reader:
+    """A window on the file's text that takes one value at a time and forgets what it took."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._text, self._position, self._ended = "", 0, False
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
+        self._decoder = json.JSONDecoder(parse_int=_integer)
+
+    def peek(self) -> str:
+        """Give the next character that is neither blank nor a comma. Raises _Open where there is none."""
+        while True:
+            while self._position < len(self._text):
+                if self._text[self._position] not in _BETWEEN:
+                    return self._text[self._position]
+                self._position += 1
+            self._more()
+
+    def expect(self, character: str) -> None:
+        """Step over `character`. Raises _Open if something else stands there."""
+        if self.peek() != character:
+            raise _Open
+        self._position += 1
+
+    def value(self) -> Any:
+        """Give the next value. Raises _Open if it is not whole."""
+        self.peek()
+        wanted = 0
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._position)
+            except RecursionError:
+                raise _Open from None
+            except ValueError:
+                value, end = None, -1
+            if end >= 0 and (end < len(self._text) or self._ended):  # else a number may go on in the next chunk
+                self._position = end
+                return value
+            if end < 0 and self._mend():
+                continue
+            if len(self._text) - self._position > _LONGEST_VALUE:
+                raise _Open
+            wanted = max(wanted, len(self._text) - self._position)
+            self._more()
+            while len(self._text) - self._position < 2 * wanted and not self._ended:  # few tries for a long value
+                self._more()
+
+    def items(self) -> Iterator[Any]:
+        """Give the items of a list, one by one. Raises _Open if it is not whole."""
+        self.expect("[")
+        while self.peek() != "]":
+            yield self.value()
+        self._position += 1
+
+    def _mend(self) -> bool:
+        """Give bare inf and nan the form that Python reads; whether there were any."""
+        rest, count = _BARE.subn(_python_number, self._text[self._position :])
+        if count:
+            self._text, self._position = rest, 0
+        return count > 0
+
+    def _more(self) -> None:
+        """Read on. Raises _Open at the end of the file, once all of it was tried."""
+        if self._ended:
+            raise _Open
+        chunk = next(self._chunks, None)
+        self._ended = chunk is None
+        self._text = self._text[self._position :] + self._decode(chunk or b"", self._ended)
+        self._position = 0
+
+
+def _python_number(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}{'Infinity' if found[3] == 'inf' else 'NaN'}"
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) < 20 else float(digits)  # Python's own has no bound on time or refuses
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
@@ -79,18 +168,12 @@ def _strings(value: Any) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def _devices(whole: dict[str, Any]) -> list[dict[str, Any]]:
-    config = whole.get("config")
-    return _objects(config.get("devices")) if isinstance(config, dict) else []
-
-
 def _number(value: Any) -> float | None:
+    if value in ("nan", "-nan"):
+        return float("nan")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
+    return float(value)
 
 
 def _whole(value: Any) -> int | None:
@@ -103,23 +186,53 @@ def _word(value: Any) -> str | None:
     return value.strip()[:128] or None if isinstance(value, str) else None
 
 
-def _side(value: Any) -> Side | None:
+def _sizes(config: dict[str, Any]) -> int | None:
+    least, most = _whole(config.get("minimum_bytes")), _whole(config.get("maximum_bytes"))
+    is_factor = "step_factor" in config
+    step = _whole(config.get("step_factor" if is_factor else "step_bytes"))
+    if least is None or most is None or step is None:
+        return None
+    return count_sizes(least, most, step, is_factor)
+
+
+def _iterations(value: Any) -> IterationTimes | None:
     if not isinstance(value, dict):
         return None
-    time_us, algbw, busbw = (_number(value.get(key)) for key in ("time", "alg_bw", "bus_bw"))
+    least, most, p99, cv = (_number(value.get(key)) for key in ("min_us", "max_us", "p99_us", "cv_pct"))
+    if least is None or most is None or p99 is None or cv is None:
+        return None
+    return IterationTimes(least, most, p99, cv)
+
+
+def _side(result: dict[str, Any], name: str) -> Side | None:
+    value = result.get(name)
+    if not isinstance(value, dict):
+        return None
+    time_us = _number(value.get("time", value.get("cpu_time")))
+    algbw, busbw = _number(value.get("alg_bw")), _number(value.get("bus_bw"))
     if time_us is None or algbw is None or busbw is None:
         return None
-    return Side(time_us, algbw, busbw, wrong=_number(value.get("nwrong")))
+    iterations = _iterations(result.get(f"{name}_per_iter"))
+    return Side(time_us, algbw, busbw, wrong=_number(value.get("nwrong")), iterations=iterations)
 
 
-def _row(result: dict[str, Any]) -> Row | None:
-    size, count = _whole(result.get("size")), _whole(result.get("count"))
-    first = _side(result.get("out_of_place"))
-    if size is None or size < 0 or first is None:
-        return None
-    kind = _word(result.get("type")) or ""
-    root = _whole(result.get("root"))
-    return Row(size, count or 0, kind, _word(result.get("redop")), root, first, _side(result.get("in_place")))
+def _add_result(result: Any, log: Log, table: Table) -> None:
+    size = _whole(result.get("size")) if isinstance(result, dict) else None
+    if size is None or size < 0:
+        log.keep(table, BadRow(0, "it has no size"))
+    else:
+        log.keep(table, _row(result, size))
+
+
+def _row(result: dict[str, Any], size: int) -> Row | BadRow:
+    first, second = _side(result, "out_of_place"), _side(result, "in_place")
+    if first is None:
+        return BadRow(size, "its out-of-place side is missing")
+    if not first.measured:
+        return BadRow(size, "its time or bandwidth is no number")
+    second = second if second is not None and second.measured else None
+    count, kind = _whole(result.get("count")) or 0, _word(result.get("type")) or ""
+    return Row(size, count, kind, _word(result.get("redop")), _whole(result.get("root")), first, second)
 
 
 def _device(value: dict[str, Any]) -> Device | None:
@@ -127,24 +240,6 @@ def _device(value: dict[str, Any]) -> Device | None:
     if rank is None or index is None or host is None:
         return None
     return Device(rank, host, index, _word(value.get("device_hex")) or "", _word(value.get("device_info")) or "")
-
-
-def _collective(whole: dict[str, Any]) -> str | None:
-    arguments = _strings(whole.get("args"))
-    found = _NAME.search(arguments[0]) if arguments else None
-    return found[1] if found else None
-
-
-def _footer(whole: dict[str, Any], table: Table) -> None:
-    bounds, average = whole.get("out_of_bounds"), whole.get("average_bus_bandwidth")
-    if isinstance(bounds, dict):
-        table.out_of_bounds = _whole(bounds.get("count"))
-        table.out_of_bounds_ok = bounds.get("okay") in ("true", True)
-    if isinstance(average, dict):
-        table.average_busbw = _number(average.get("bandwidth"))
-        okay = average.get("okay")
-        table.average_ok = None if okay == "unchecked" else okay in ("true", True)
-        table.closed = table.average_busbw is not None
 
 
 def _nccl_version(code: int) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+MOST_ROWS = 100_000  # rows kept of one log, some 60 MB; a sweep has 10 to 60
+MOST_TABLES = 10_000
 
 
 def finite(number: float | None) -> float | None:
@@ -12,12 +15,37 @@ def finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-@dataclass(frozen=True)
-class Side:
-    """One half of a row, out of place or in place.
+def count_sizes(least: int, most: int, step: int, is_factor: bool) -> int | None:
+    """How many sizes a sweep from `least` to `most` bytes has, at least one; None where that has no end or no sense."""
+    if step < 1 or least > most or (is_factor and (least < 1 or step < 2)):
+        return None
+    if not is_factor:
+        return (most - least) // step + 1
+    count = 0
+    while least <= most:
+        least, count = least * step, count + 1
+    return count
+
+
+class IterationTimes(NamedTuple):
+    """Times of the single iterations of one side in microseconds (`-I 1`); cv_percent: deviation / mean."""
+
+    min_us: float
+    max_us: float
+    p99_us: float
+    cv_percent: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the object of `acceptance parse --json`."""
+        return {name: finite(getattr(self, name)) for name in ("min_us", "max_us", "p99_us", "cv_percent")}
+
+
+class Side(NamedTuple):
+    """One half of a row, out of place or in place. Time and bandwidths are finite and not negative.
 
     wrong: wrong elements as counted by nccl-tests; None where it did not check (N/A).
     error: the largest difference that nccl-tests before 2.13 printed in the same place; None in newer logs.
+    iterations: only with `-I 1`.
     """
 
     time_us: float
@@ -25,6 +53,12 @@ class Side:
     busbw: float
     wrong: float | None = None
     error: float | None = None
+    iterations: IterationTimes | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether time and bandwidths are numbers that a measurement can give (nan, inf and -1 are not)."""
+        return all(0 <= number < math.inf for number in (self.time_us, self.algbw, self.busbw))
 
     def as_json(self) -> dict[str, Any]:
         """Give the object of `acceptance parse --json`; numbers that are not finite become null."""
@@ -36,12 +70,16 @@ class Side:
         }
         if self.error is not None:
             cells["error"] = finite(self.error)
+        if self.iterations is not None:
+            cells["iterations"] = self.iterations.as_json()
         return cells
 
 
 @dataclass(frozen=True)
 class Row:
     """One measured size whose out-of-place side is whole; `in_place` is None where that side is not."""
+
+    __slots__ = ("count", "in_place", "out_of_place", "redop", "root", "size", "type")
 
     size: int
     count: int
@@ -72,7 +110,7 @@ class Row:
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be used: cut short, or cells that contradict each other."""
+    """A row that cannot be used: cut short, cells that contradict each other, or numbers that are none (nan, inf)."""
 
     size: int
     reason: str
@@ -80,7 +118,11 @@ class BadRow:
 
 @dataclass
 class Table:
-    """One sweep. `closed` is true once its footer was seen; `reduced_max_bytes` is set when memory was too small."""
+    """One sweep. `closed` is true once its footer was seen; `reduced_max_bytes` is set when memory was too small.
+
+    headed: whether its header was seen; without it, nothing tells that its first rows are there.
+    sizes: how many sizes the program said it would measure, None where it did not say.
+    """
 
     collective: str | None = None
     rows: list[Row] = field(default_factory=list)
@@ -90,12 +132,40 @@ class Table:
     average_busbw: float | None = None
     average_ok: bool | None = None
     reduced_max_bytes: int | None = None
+    headed: bool = False
+    sizes: int | None = None
     closed: bool = False
 
     @property
+    def missing_rows(self) -> int:
+        """How many of the announced sizes the log has no row for."""
+        return max(0, (self.sizes or 0) - len(self.rows) - len(self.bad_rows))
+
+    @property
+    def faults(self) -> list[str]:
+        """Why the table is not complete; empty if it is."""
+        faults = []
+        if not self.headed:
+            faults.append("its header is missing: its first rows may be too")
+        cut = [bad.size for bad in self.bad_rows] + [row.size for row in self.rows if not row.complete]
+        if cut:
+            faults.append(f"rows without both sides whole: {len(cut)}, the first at size {cut[0]}")
+        if self.missing_rows:
+            faults.append(f"rows missing: {self.missing_rows} of {self.sizes}")
+        if not self.rows and not cut:
+            faults.append("it has no row")
+        if not self.closed:
+            faults.append("its last lines are missing")
+        elif self.out_of_bounds is None:
+            faults.append("its count of wrong values is missing")
+        elif finite(self.average_busbw) is None:
+            faults.append("its average bus bandwidth is no number")
+        return faults
+
+    @property
     def complete(self) -> bool:
-        """Whether the footer was printed and every row is whole on both sides."""
-        return self.closed and not self.bad_rows and all(row.complete for row in self.rows)
+        """Whether header, footer and every announced row are there, each row whole on both sides with real numbers."""
+        return not self.faults
 
     def row(self, size: int) -> Row | None:
         """Give the row of `size` bytes, the last one where the sweep was repeated."""
@@ -115,7 +185,9 @@ class Table:
             "bad_rows": [{"size": bad.size, "reason": bad.reason} for bad in self.bad_rows],
             "out_of_bounds": bounds,
             "average_busbw": finite(self.average_busbw),
+            "average_ok": self.average_ok,
             "reduced_max_bytes": self.reduced_max_bytes,
+            "faults": self.faults,
             "complete": self.complete,
         }
 
@@ -123,6 +195,8 @@ class Table:
 @dataclass(frozen=True)
 class Device:
     """A rank and the GPU it ran on, from the list that nccl-tests prints first."""
+
+    __slots__ = ("bus_id", "device", "host", "name", "rank")
 
     rank: int
     host: str
@@ -216,7 +290,8 @@ class Network:
 class Log:
     """Everything that was read from one file.
 
-    failures are what nccl-tests itself said; events are what the launcher or the scheduler said about its end.
+    failures are what nccl-tests itself said; events are what the launcher or the scheduler said about its end;
+    warnings are what this reader says about the log. environment: what a `-J` file tells of it, without secrets.
     """
 
     tables: list[Table] = field(default_factory=list)
@@ -225,12 +300,41 @@ class Log:
     events: list[Failure] = field(default_factory=list)
     network: Network = field(default_factory=Network)
     versions: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    full: bool = False
+    _kept: int = field(default=0, repr=False)
     form: str = "text"
 
     @property
     def complete(self) -> bool:
-        """Whether the log holds at least one table and every table is complete."""
-        return bool(self.tables) and all(table.complete for table in self.tables)
+        """Whether the log holds at least one table, every table is complete, and nothing was left out."""
+        return bool(self.tables) and not self.full and all(table.complete for table in self.tables)
+
+    def warn(self, text: str) -> None:
+        """Note `text` once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def begin(self, table: Table) -> None:
+        """Add a table, as long as the log has fewer than are kept."""
+        if len(self.tables) < MOST_TABLES:
+            self.tables.append(table)
+        else:
+            self.full = True
+            self.warn(f"more than {MOST_TABLES} tables: the rest was not kept")
+
+    def keep(self, table: Table, row: Row | BadRow) -> None:
+        """Add a row to `table`, as long as the log has fewer rows than are kept (memory has a bound)."""
+        if self._kept >= MOST_ROWS:
+            self.full = True
+            self.warn(f"more than {MOST_ROWS} rows: the rest was not kept")
+        elif isinstance(row, BadRow):
+            table.bad_rows.append(row)
+            self._kept += 1
+        else:
+            table.rows.append(row)
+            self._kept += 1
 
     def as_json(self, file: str) -> dict[str, Any]:
         """Give one object of `acceptance parse --json`."""
@@ -242,5 +346,7 @@ class Log:
             "devices": [device.as_json() for device in self.devices],
             "network": self.network.as_json(),
             "versions": dict(sorted(self.versions.items())),
+            "environment": dict(sorted(self.environment.items())),
+            "warnings": self.warnings,
             "complete": self.complete,
         }

@@ -27,27 +27,20 @@ _RED_FLAGS = (
     ("Using network Socket", "NCCL chose sockets"),
     ("No eligible providers", "the network plugin found no usable provider"),
 )
-
-
-def is_dull(line: bytes) -> bool:
-    """Whether `line` is one of NCCL's debug lines that hold neither a row's piece nor anything read here.
-
-    Written as plain searches because a debug log has millions of such lines: each is several times faster than a regex.
-    """
-    return (
-        b"NCCL INFO" in line
-        and b"  " not in line
-        and b"anks " not in line
-        and b"ersion" not in line
-        and b"Selected" not in line
-        and b"eligible" not in line
-        and b"NET/Socket" not in line
-        and b"Using network" not in line
-        and b"transport protocol" not in line
-        and b"Initializing aws" not in line
-        and b"Test " not in line
-        and b"error" not in line
-    )
+_HOST_BYTES = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,10}:\d{1,10} \[\d{1,5}\] ")
+# Messages that say something about size, network or versions; of the plugin's, all but the talkative ones.
+SIZE_MESSAGE = rb"(?:comm|ncclComm\w{1,40} comm) \S{1,40} rank \d{1,7} (n[Rr]anks \d{1,7}(?: nNodes \d{1,7})?)"
+OTHER_MESSAGE = (
+    rb"(?:Using network|NCCL version|cudaDriverVersion|NET/Socket : Using|NET/OFI (?!Libfabric provider associates"
+    rb"|NIC group|Setting |Running on|Configuring|Skipping|Internode|Using CUDA))"
+)
+_SAID = re.compile(rb"NCCL INFO (?:" + SIZE_MESSAGE + rb"|(" + OTHER_MESSAGE + rb"[^\n]*))")
+_CHANNEL_OVER_SOCKET = re.compile(rb"via NET/Socket")
+_LONGEST = 4096  # bytes of a message that are read
+_LONGEST_HOST = 253  # bytes of a host's name
+_MOST_SEEN = 8192  # messages remembered; a job of 1,000 hosts says about 4,000 different ones
+_MOST_HOSTS = 100_000
+_MOST_FLAGS = 1_000
 
 
 def read_versions(line: str, versions: dict[str, str]) -> None:
@@ -59,35 +52,74 @@ def read_versions(line: str, versions: dict[str, str]) -> None:
                 versions[name] = found.group(1)
 
 
-def read_network(line: str, network: Network) -> None:
-    """Note what `line`, a line of NCCL's log, says about the network."""
-    found = _HOST.search(line)
-    name = found.group(1) if found else "?"
-    _read_choice(line, name, network)
-    comm = _COMM.search(line)
-    if comm:
-        network.ranks = max(network.ranks or 0, int(comm.group(1)))
-        if comm.group(2):
-            network.nodes = max(network.nodes or 0, int(comm.group(2)))
-    for mark, meaning in _RED_FLAGS:
-        flag = f"{name}: {meaning} ({mark})"
-        if mark in line and flag not in network.red_flags and len(network.red_flags) < 1000:
-            network.red_flags.append(flag)
+class NetworkReader:
+    """Builds a Network from NCCL's log. Every rank says the same: what was read once is passed over."""
 
+    def __init__(self, network: Network, versions: dict[str, str]) -> None:
+        self._network = network
+        self._versions = versions
+        self._seen: set[tuple[bytes, bytes, bytes]] = set()
 
-def _read_choice(line: str, name: str, network: Network) -> None:
-    provider = _PROVIDER.search(line)
-    chosen = _NETWORK.search(line) or _VIA.search(line)
-    protocol = _PROTOCOL.search(line)
-    if not (provider or chosen or protocol) or (name not in network.hosts and len(network.hosts) >= 100_000):
-        return
-    host = network.hosts.setdefault(name, HostNetwork())
-    if provider:
-        host.provider, host.fabric = provider.group(1), provider.group(2)
-        if provider.group(3):
-            nics = int(provider.group(3))
-            host.nics = nics if host.nics is None else min(nics, host.nics)
-    if chosen and host.network != "Socket":
-        host.network = chosen.group(1).strip()
-    if protocol:
-        host.protocol = protocol.group(1)
+    def block(self, block: bytes) -> None:
+        """Note what a block of whole lines says; each line begins with its line end."""
+        for found in _SAID.finditer(block):
+            self._at(block, found.start(), found.group(1) or b"", found.group(2) or b"")
+        for found in _CHANNEL_OVER_SOCKET.finditer(block):
+            self._at(block, found.start(), b"", found.group())
+
+    def message(self, host: bytes, size: bytes, message: bytes) -> None:
+        """Note what a host said: the size of a communicator, or another message; unless it said so before."""
+        said = (host, size, message)
+        if said in self._seen:
+            return
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        self._seen.add(said)
+        if size:
+            self._read_size(size.decode())
+        else:
+            name = host.rpartition(b">:")[2][-_LONGEST_HOST:]
+            self.line((name + b":0:0 [0] NCCL INFO " + message[:_LONGEST]).decode("utf-8", "replace"))
+
+    def line(self, text: str) -> None:
+        """Note what one line says, be it information or a warning."""
+        found = _HOST.search(text)
+        name = found.group(1) if found else "?"
+        self._read_choice(text, name)
+        self._read_size(text)
+        read_versions(text, self._versions)
+        flags = self._network.red_flags
+        for mark, meaning in _RED_FLAGS:
+            flag = f"{name}: {meaning} ({mark})"
+            if mark in text and flag not in flags and len(flags) < _MOST_FLAGS:
+                flags.append(flag)
+
+    def _at(self, block: bytes, position: int, size: bytes, message: bytes) -> None:
+        host = _HOST_BYTES.search(block, block.rfind(b"\n", 0, position), position)
+        self.message(host.group(1) if host else b"", size, message)
+
+    def _read_size(self, message: str) -> None:
+        comm = _COMM.search(message)
+        if comm:
+            network = self._network
+            network.ranks = max(network.ranks or 0, int(comm.group(1)))
+            if comm.group(2):
+                network.nodes = max(network.nodes or 0, int(comm.group(2)))
+
+    def _read_choice(self, text: str, name: str) -> None:
+        provider = _PROVIDER.search(text)
+        chosen = _NETWORK.search(text) or _VIA.search(text)
+        protocol = _PROTOCOL.search(text)
+        hosts = self._network.hosts
+        if not (provider or chosen or protocol) or (name not in hosts and len(hosts) >= _MOST_HOSTS):
+            return
+        host = hosts.setdefault(name, HostNetwork())
+        if provider:
+            host.provider, host.fabric = provider.group(1), provider.group(2)
+            if provider.group(3):
+                nics = int(provider.group(3))
+                host.nics = nics if host.nics is None else min(nics, host.nics)
+        if chosen and host.network != "Socket":
+            host.network = chosen.group(1).strip()
+        if protocol:
+            host.protocol = protocol.group(1)

@@ -9,17 +9,28 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from sys import intern
 
-from acceptance.nccl.model import BadRow, Row, Side
+from acceptance.nccl.model import BadRow, IterationTimes, Row, Side
 
 TYPES = (
-    "float|double|half|bfloat16|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|float8e4m3|float8e5m2"
+    "float8e4m3|float8e5m2|float|double|half|bfloat16|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2"
     "|int8|uint8|int32|uint32|int64|uint64|char|uchar|int"
 )
 LEAD = re.compile(rf"(?<![\w.+-])(\d{{1,19}})\s+(\d{{1,19}})\s+({TYPES})(?=\s|$)")
+_LAST_IN_LEAD = re.compile(LEAD.pattern[: -len(r"(?=\s|$)")] + r"(?=[A-Za-z\[])")  # text of others right behind it
 _REDOP = re.compile(r"\s+(sum|prod|max|min|avg|mulsum|none)(?![\w.])")
+_LAST_REDOP = re.compile(r"\s+(sum|prod|max|min|avg|mulsum|none)(?=[A-Za-z\[])")
 _ROOT = re.compile(r"\s+(-?\d{1,9})(?=\s|$|[A-Za-z\[])")
 _CELL = re.compile(r"\s+(-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,4})?|-?nan|-?inf|N/A)(?=\s|$)")
+_ERROR = re.compile(r"\d(?:\.\d+)?e[+-]\d{2,3}|N/A|-?nan|-?inf")  # how a difference was printed before 2.13
+_WRONG = re.compile(r"\d{1,19}|\d(?:\.\d+)?e\+\d{2,3}|N/A")  # and how a count is
+_BLANK_REDOP = (
+    8  # spaces that alltoall printed in place of the operation before 2.13; before an operation there are fewer
+)
+PIECE = 4  # cells that nccl-tests prints at once
+_BLANK_SIDE = re.compile(r" {28,}(?=\S)")  # what it prints for a side that it did not measure (trace replay)
+_TYPE_BYTES = {"char": 1, "uchar": 1, "int": 4, "half": 2, "bfloat16": 2, "float": 4, "double": 8}
 _LAST_CELL = re.compile(r"\s+(\d{1,15}(?:\.\d{1,15})?(?:e[+-]\d{2,3})?|N/A)(?=[A-Za-z\[])(?!e[+-]\d)")
 
 
@@ -64,6 +75,8 @@ class PartialRow:
     """A row being read; `cells` grows as pieces arrive.
 
     settled: whether the last cell is known to be whole (something that cannot belong to it came after it).
+    blank: the out-of-place side was printed as blanks; the cells are those of the in-place side.
+    wide: the lead has the gaps that nccl-tests prints: then cells without them were cut, or are other text.
     """
 
     size: int
@@ -75,19 +88,26 @@ class PartialRow:
     cells: list[str] = field(default_factory=list)
     settled: bool = True
     lead_whole: bool = True
+    blank: bool = False
+    wide: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """How many cells the row has when it is whole."""
+        return self.columns.side if self.blank else 2 * self.columns.side
 
     @property
     def full(self) -> bool:
-        """Whether both sides have all their cells."""
-        return len(self.cells) >= 2 * self.columns.side
+        """Whether the row has all its cells."""
+        return len(self.cells) >= self.wanted
 
     def take(self, text: str, ended: bool) -> None:
         """Add the cells at the start of `text`; `ended`: the line had its line end."""
         position = 0
-        wanted = 2 * self.columns.side
-        while len(self.cells) < wanted:
+        self.blank = self.blank or (not self.cells and _BLANK_SIDE.match(text) is not None)
+        while len(self.cells) < self.wanted:
             cell = _CELL.match(text, position)
-            if cell is None:
+            if cell is None or (self.wide and _is_cut(cell)):
                 self._take_glued(text, position)
                 return
             self.cells.append(cell.group(1))
@@ -96,37 +116,52 @@ class PartialRow:
         self.settled = self.settled or ended
 
     def _take_glued(self, text: str, position: int) -> None:
-        """Take the last cell of a side where another program's text begins right behind it."""
-        if (len(self.cells) + 1) % self.columns.side:
+        """Take the last cell of a piece where another program's text begins right behind it."""
+        if (len(self.cells) + 1) % PIECE:
             return
         cell = _LAST_CELL.match(text, position)
-        if cell:
+        if cell and not (self.wide and _is_cut(cell)):
             self.cells.append(cell.group(1))
             self.settled = cell.group(1) in ("0", "N/A")
 
     def continues_with(self, text: str) -> bool:
         """Whether `text` begins with exactly the piece or pieces that this row still lacks."""
-        missing = 2 * self.columns.side - len(self.cells)
-        if missing <= 0 or missing % self.columns.side or not text[:1].isspace():
+        missing = self.wanted - len(self.cells)
+        if missing <= 0 or missing % PIECE or not text[:1].isspace():
             return False
         cells, position = _count_cells(text, 0)
-        if cells not in (missing, self.columns.side) and _LAST_CELL.match(text, position):
+        if cells % PIECE == PIECE - 1 and _LAST_CELL.match(text, position):
             cells += 1
-        return cells in (missing, self.columns.side)
+        return 0 < cells <= missing and cells % PIECE == 0
 
     def finish(self) -> Row | BadRow:
         """Give the row, or why it cannot be used."""
         side = self.columns.side
-        if not self.lead_whole:
-            return BadRow(self.size, "its operation or root is missing")
         whole = len(self.cells) - (0 if self.settled else 1)
-        if whole < side:
-            return BadRow(self.size, f"cut after {len(self.cells)} of {2 * side} cells")
+        fault = self._fault(whole)
+        if fault:
+            return BadRow(self.size, fault)
         first = self._side(self.cells[:side])
-        second = self._side(self.cells[side : 2 * side]) if whole >= 2 * side else None
+        second = self._side(self.cells[side:]) if whole >= 2 * side else None
         if first is None or (second is None and whole >= 2 * side):
             return BadRow(self.size, "its time, size and bandwidth contradict each other")
-        return Row(self.size, self.count, self.type, self.redop, self.root, first, second)
+        if not first.measured:
+            return BadRow(self.size, "its time or bandwidth is no number")
+        if second is not None and not second.measured:
+            second = None
+        return Row(self.size, self.count, intern(self.type), self.redop, self.root, first, second)
+
+    def _fault(self, whole: int) -> str | None:
+        if not self.lead_whole:
+            return "its operation or root is missing"
+        if self.blank:
+            return "its out-of-place side is blank: only in place was measured"
+        if whole < self.columns.side:
+            return f"cut after {len(self.cells)} of {self.wanted} cells"
+        unit = self.count * element_bytes(self.type)
+        if unit and (self.size < unit or self.size % unit):
+            return "its size and count contradict each other"
+        return None
 
     def _side(self, cells: list[str]) -> Side | None:
         if "N/A" in cells[:3]:
@@ -134,38 +169,77 @@ class PartialRow:
         time_us = float(cells[0]) * self.columns.time_scale
         algbw, busbw = float(cells[1]), float(cells[2])
         last = None if cells[3] == "N/A" else float(cells[3])
-        if not self._consistent(cells[0], time_us, algbw):
+        if not (self._digits_whole(cells) and self._consistent(cells[0], time_us, algbw)):
+            return None
+        if busbw > 2.002 * algbw + 0.0151:  # no collective has a factor above 2; both numbers are rounded
+            return None
+        iterations = None
+        if len(cells) == 2 * PIECE and "N/A" not in cells:
+            iterations = IterationTimes(*map(float, cells[PIECE:]))
+        if not (_WRONG if self.columns.wrong == "wrong" else _ERROR).fullmatch(cells[3]):
             return None
         if self.columns.wrong == "wrong":
-            return Side(time_us, algbw, busbw, wrong=last)
-        return Side(time_us, algbw, busbw, error=last)
+            return Side(time_us, algbw, busbw, wrong=last, iterations=iterations)
+        return Side(time_us, algbw, busbw, error=last, iterations=iterations)
+
+    def _digits_whole(self, cells: list[str]) -> bool:
+        """Whether no cell lost its last digits: how many decimals are printed follows from the number's size."""
+        bandwidths = ((1_000.0, 2), (10_000.0, 1))
+        return _has_decimals(cells[0], ((10_000.0, 1),)) and all(_has_decimals(cell, bandwidths) for cell in cells[1:3])
 
     def _consistent(self, printed: str, time_us: float, algbw: float) -> bool:
         """Hold size / time against the algorithm bandwidth, within what the printed digits leave open.
 
         Hypercube's bandwidth leaves out a rank's own share, (n-1)/n: rows without an operation may be up to half lower.
         """
-        if not self.columns.checked_time or not (0 < time_us < float("inf")) or not (0 <= algbw < float("inf")):
+        if not self.columns.checked_time or not (0 <= time_us < float("inf")) or not (0 <= algbw < float("inf")):
             return True
         decimals = len(printed.partition(".")[2]) if "e" not in printed else 0
         slack = 0.5 * 10.0**-decimals * self.columns.time_scale
         if "e" in printed:
             slack = time_us
-        low = self.size / (time_us + slack) / 1e3
+        low = self.size / max(time_us + slack, 1e-9) / 1e3
         high = self.size / max(time_us - slack, 1e-9) / 1e3
         if self.redop is None:
             low /= 2
-        return bool(low - 0.0051 <= algbw <= high + 0.0051)
+        # 0.0051: two decimals; above 1000 GB/s one decimal, above 10,000 none is printed
+        rounding = 0.0051 if algbw < 1_000 else 0.051 if algbw < 10_000 else 0.51 if algbw < 1e6 else algbw
+        return bool(low - rounding <= algbw <= high + rounding)
+
+
+def element_bytes(name: str) -> int:
+    """Bytes of one element of a data type as nccl-tests names it."""
+    if name in _TYPE_BYTES:
+        return _TYPE_BYTES[name]
+    return int(name.lstrip("uint")) // 8 if "int" in name else 1
+
+
+def _is_cut(cell: re.Match[str]) -> bool:
+    """Whether a cell is narrower than nccl-tests prints any: two spaces, and five characters, flush right."""
+    text = cell.group()
+    return "\t" not in text and (len(text) < 7 or cell.start(1) - cell.start() < 2)
+
+
+def _has_decimals(cell: str, rules: tuple[tuple[float, int], ...]) -> bool:
+    """Whether `cell` has as many decimals as the first rule (below, at least) that fits asks for."""
+    if "e" in cell or "n" in cell:
+        return True
+    number, decimals = abs(float(cell)), len(cell.partition(".")[2])
+    return decimals >= next((least for below, least in rules if number < below), 0)
 
 
 def read_lead(text: str, columns: Columns) -> tuple[PartialRow, int] | None:
     """Find the lead of a row in `text`; give the row without cells and the position behind the lead."""
     lead = LEAD.search(text)
+    if lead is None and not columns.redop and columns.root is False:
+        lead = _LAST_IN_LEAD.search(text)
     if lead is None:
         return None
-    row = PartialRow(int(lead.group(1)), int(lead.group(2)), lead.group(3), columns)
+    row = PartialRow(int(lead.group(1)), int(lead.group(2)), lead.group(3), columns, wide="  " in lead.group())
     position = lead.end()
     redop = _REDOP.match(text, position)
+    if redop is None and columns.redop and columns.root is False:
+        redop = _LAST_REDOP.match(text, position)
     if redop:
         row.redop, position = redop.group(1), redop.end()
     has_root = columns.root
@@ -177,7 +251,7 @@ def read_lead(text: str, columns: Columns) -> tuple[PartialRow, int] | None:
         if root:
             row.root, position = int(root.group(1)), root.end()
     elif columns.redop and not redop and not text[position:].strip():
-        row.lead_whole = False
+        row.lead_whole = len(text) - position >= _BLANK_REDOP
     return row, position
 
 

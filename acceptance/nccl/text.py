@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import re
 
-from acceptance.nccl.model import BadRow, Device, Failure, Log, Table
-from acceptance.nccl.network import read_network, read_versions
+from acceptance.nccl.model import Device, Failure, Log, Table, count_sizes
+from acceptance.nccl.network import NetworkReader, read_versions
 from acceptance.nccl.rows import Columns, PartialRow, read_columns, read_lead
+from acceptance.nccl.sieve import hides_a_failure, quick_lines, thorough_lines
 
 _MOST = 10_000  # failures and events kept of one log; a job of 1,000 ranks prints a few thousand
-_TAG = re.compile(r"(?:\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})?(?:\[\d{1,7},\d{1,7}\])?<std(?:out|err)>:|\r")
-_LABEL = re.compile(r"^ *\d{1,7}:(?= )")
+_LONGEST_LINE = 1 << 16  # bytes of a line that are read; nothing of interest stands behind them
+_MOST_DEVICES = 100_000
+_TAG = re.compile(r"<std(?:out|err)>:")  # mpirun --tag-output and --timestamp-output, anywhere in a line
+_TAG_HEAD = re.compile(r"(?:\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})?(?:\[\d{1,7},\d{1,7}\])?$")
+_LONGEST_TAG_HEAD = 42  # characters: a date and a pair of numbers
+_LABEL = re.compile(  # srun -l; kubectl logs --prefix and --timestamps; the name of a pod or container
+    r"^(?: *\d{1,7}:(?= )|\[pod/[^\]]{1,300}\] |\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) "
+    r"|[A-Za-z][\w.-]{0,253}(?:: | +\| )(?=[ #]))"
+)
 _DEVICE = re.compile(
     r"Rank +(\d{1,7}) +(?:Group +\d+ +)?(?:Pid +\d+ +)?on +(\S{1,253}) +device +(\d{1,4})"
     r" +\[([^\]]{1,32})\] *(.{0,128})"
 )
 _BOUNDS = re.compile(r"Out of bounds values *: *(\d{1,19}) +(OK|FAILED)")
-_AVERAGE = re.compile(r"Avg bus bandwidth *: *(-?\d[\d.]{0,30}(?:e[+-]?\d{1,4})?|-?nan|-?inf)\s*(OK|FAILED)?")
+_AVERAGE = re.compile(
+    r"Avg bus bandwidth *: *(-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,4})?|-?nan|-?inf)(?![\w.])\s*(OK|FAILED)?"
+)
 _REDUCED = re.compile(r"Reducing maxBytes to (\d{1,19}) due to memory limitation")
 _COLLECTIVE = re.compile(r"\b([a-z][a-z_]{2,30})_perf\b")
+_SWEEP = re.compile(r"minBytes (\d{1,19}) maxBytes (\d{1,19}) step: (\d{1,19})\((factor|bytes)\)")
 _STARTING = re.compile(r"Collective test starting: *([a-z][a-z_]{2,30})_perf")
 _FAILURES = (
     ("nccl", re.compile(r"(\S{1,253}): Test NCCL failure (.{1,400})")),
@@ -26,7 +37,9 @@ _FAILURES = (
     ("timeout", re.compile(r"(\S{1,253}): Test timeout (.{1,400})")),
     ("usage", re.compile(r"()(Invalid number of GPUs: .{1,400})")),
     ("chain", re.compile(r"\.\. (\S{1,253}) pid \d+: (Test failure .{1,400})")),
+    ("other", re.compile(r"()# error: (\S.{0,400})")),
 )
+_FAILURE_MARKS = ("Test ", "Invalid number", "# error: ")
 _EVENTS = (
     ("time limit", re.compile(r"ON (\S{1,253}) CANCELLED AT (\S+ DUE TO TIME LIMIT)")),
     ("node failure", re.compile(r"ON (\S{1,253}) CANCELLED AT (\S+ DUE TO NODE FAILURE.{0,200})")),
@@ -39,37 +52,92 @@ _EVENTS = (
 _EVENT_MARKS = ("CANCELLED", "emory", "oom", "OOM", "srun: error", "Xid", "execve")
 
 
+def _without_prefixes(text: str) -> str:
+    """Take out what launchers put before a line, or into it where a program printed the line in pieces."""
+    if "\r" in text:
+        text = text.replace("\r", " ")
+    if "<std" in text:
+        pieces = _TAG.split(text)
+        text = " ".join([_without_tag_head(piece) for piece in pieces[:-1]] + pieces[-1:])
+    label = _LABEL.match(text)
+    return text[label.end() :] if label else text
+
+
+def _without_tag_head(text: str) -> str:
+    head = _TAG_HEAD.search(text, max(0, len(text) - _LONGEST_TAG_HEAD))
+    return text[: head.start()] if head else text
+
+
 class TextReader:
-    """Builds a Log from lines. Call `line` for each, then `end`; neither raises, whatever the line holds."""
+    """Builds a Log from blocks of lines. Call `block` for each, then `end`; neither raises, whatever they hold.
+
+    network: reads what NCCL itself says.
+    doubtful: between NCCL's lines stood one that nobody knows: the end of a line that a pipe's buffer cut, perhaps.
+    """
 
     def __init__(self) -> None:
         self.log = Log()
+        self.network = NetworkReader(self.log.network, self.log.versions)
         self._columns = Columns()
         self._table: Table | None = None
         self._row: PartialRow | None = None
         self._collective: str | None = None
         self._reduced: int | None = None
+        self._sweep: tuple[int, int, int, bool] | None = None
+        self._first_rank_listed = False
+        self._talks = False
+        self._after_comment = False
+        self._devices: dict[Device, Device] = {}
+        self.doubtful = False
 
-    def line(self, raw: str, ended: bool = True) -> None:
-        """Read one line. ended: it had a line end; the last line of a killed job has none."""
-        text = _TAG.sub(" ", raw) if "<std" in raw or "\r" in raw else raw
-        text = _LABEL.sub("", text)
-        if self._read_row(text, ended):
-            return
-        if "NCCL INFO" in text or "NCCL WARN" in text:
-            read_network(text, self.log.network)
-            if "ersion" in text or "Initializing" in text:
-                read_versions(text, self.log.versions)
-            return
-        self._read_other(text, ended)
+    def block(self, block: bytes, ended: bool, thorough: bool) -> None:
+        """Read a block of lines; ended: its last line had its line end. thorough: see sieve.py."""
+        if not ended:
+            self._bytes(block[1:], ended)
+        elif thorough or hides_a_failure(block):
+            self.network.block(block)
+            self._talks = self._talks or b"NCCL INFO" in block
+            for line in thorough_lines(block):
+                self._bytes(line, ended)
+        else:
+            for host, size, message, line in quick_lines(block):
+                if host:
+                    self.network.message(host, size, message)
+                    self._talks = True
+                else:
+                    self._bytes(line, ended)
+
+    def _bytes(self, line: bytes, ended: bool) -> None:
+        text = _without_prefixes(line[:_LONGEST_LINE].decode("utf-8", "replace"))
+        is_row = self._line(text, ended and len(line) <= _LONGEST_LINE)
+        first = text[1:2] if text[:1] == " " else text[:1]  # a tag was replaced by a space
+        is_known = is_row or first in ("#", " ") or "NCCL" in text or (not first and self._after_comment)
+        self.doubtful = self.doubtful or (self._talks and not is_known)
+        self._after_comment = first == "#"
+
+    def _line(self, text: str, ended: bool) -> bool:
+        """Read one line; give whether it is of a table's row. ended: it had a line end, unlike a killed job's last."""
+        if text.startswith("#  Rank") and "Test " not in text and "error: " not in text:
+            self._read_device(text)
+            return False
+        is_row = self._read_row(text, ended)
+        if "busbw" in text and not is_row:
+            self._read_header(text)
+        if ended and ("NCCL INFO" in text or "NCCL WARN" in text):
+            self.network.line(text)
+        if "values" in text or "bandwidth" in text:
+            self._read_footer(text, ended)
+        self._read_words(text)
+        return is_row
 
     def end(self) -> Log:
         """Close what is open and give the log."""
         self._close_row()
+        self._close_table()
         return self.log
 
     def _read_row(self, text: str, ended: bool) -> bool:
-        if "NCCL INFO" in text and "  " not in text:  # the bulk of a debug log, passed over cheaply
+        if "  " not in text and "NCCL INFO" in text:  # a table's pieces are never without two spaces
             return False
         lead = read_lead(text, self._columns)
         if lead is not None:
@@ -85,40 +153,53 @@ class TextReader:
         return True
 
     def _close_row(self) -> None:
-        if self._row is None:
-            return
-        row, self._row = self._row.finish(), None
-        table = self._open_table()
-        if isinstance(row, BadRow):
-            table.bad_rows.append(row)
-        else:
-            table.rows.append(row)
+        if self._row is not None:
+            row, self._row = self._row.finish(), None
+            self.log.keep(self._open_table(), row)
 
     def _open_table(self) -> Table:
         """Give the table that rows go to; one without a header begins with its first row."""
         if self._table is None:
             self._table = Table(self._collective, reduced_max_bytes=self._reduced)
             self._reduced = None
-            self.log.tables.append(self._table)
+            self.log.begin(self._table)
         return self._table
 
-    def _read_other(self, text: str, ended: bool) -> None:
-        columns = read_columns(text) if "busbw" in text else None
-        if columns is not None:
-            self._close_row()
-            self._columns, self._table = columns, None
-            self._open_table()
-        elif "Rank" in text and " device " in text:
-            self._read_device(text)
-        elif " : " in text or "values" in text or "bandwidth" in text:
-            self._read_footer(text, ended)
-        self._read_words(text)
+    def _close_table(self) -> None:
+        """Let go of the table; by now its sweep is known, with what memory took from it."""
+        table, self._table = self._table, None
+        if table is not None and table.headed and self._sweep is not None:
+            least, most, step, is_factor = self._sweep
+            table.sizes = count_sizes(least, min(most, table.reduced_max_bytes or most), step, is_factor)
+
+    def _read_header(self, text: str) -> None:
+        columns = read_columns(text)
+        if columns is None:
+            return
+        self._close_row()
+        if self._table is not None:
+            self._warn_of_two()
+            self._close_table()
+        self._columns = columns
+        self._open_table().headed = True
 
     def _read_device(self, text: str) -> None:
         found = _DEVICE.search(text)
-        if found:
-            device = Device(int(found[1]), found[2], int(found[3]), found[4], found[5].strip())
-            self.log.devices.append(device)
+        if found is None or len(self.log.devices) >= _MOST_DEVICES:
+            return
+        device = Device(int(found[1]), found[2], int(found[3]), found[4], found[5].strip())
+        device = self._devices.setdefault(device, device)  # tests on the same nodes list the same devices again
+        self.log.devices.append(device)
+        if device.rank == 0:
+            if self._first_rank_listed:
+                self._warn_of_two()
+            self._first_rank_listed = True
+
+    def _warn_of_two(self) -> None:
+        self.log.warn(
+            "a second program began before the first one's table ended: either the processes never met"
+            " (nccl-tests built without MPI), or a run was cut and another one follows it"
+        )
 
     def _read_footer(self, text: str, ended: bool) -> None:
         bounds = _BOUNDS.search(text)
@@ -137,23 +218,32 @@ class TextReader:
             self._table.average_busbw = float(average[1])
             self._table.average_ok = None if average[2] is None else average[2] == "OK"
             self._table.closed = True
-            self._table = None
+            self._close_table()
+            self._first_rank_listed = False
 
     def _read_words(self, text: str) -> None:
+        if "Rank" in text and " device " in text:
+            self._read_device(text)
         if "_perf" in text:
-            starting = _STARTING.search(text)
-            named = starting or _COLLECTIVE.search(text)
-            if starting or (named and self._table is None):
-                self._collective = named[1] if named else None
+            self._read_collective(text)
+        if "minBytes" in text:
+            sweep = _SWEEP.search(text)
+            self._sweep = (int(sweep[1]), int(sweep[2]), int(sweep[3]), sweep[4] == "factor") if sweep else None
         if "ersion" in text:
             read_versions(text, self.log.versions)
         if "Reducing maxBytes" in text:
             reduced = _REDUCED.search(text)
             self._reduced = int(reduced[1]) if reduced else None
-        if "Test " in text or "Invalid number" in text:
+        if any(mark in text for mark in _FAILURE_MARKS):
             self._note(_FAILURES, text, self.log.failures)
-        elif any(mark in text for mark in _EVENT_MARKS):
+        if any(mark in text for mark in _EVENT_MARKS):
             self._note(_EVENTS, text, self.log.events)
+
+    def _read_collective(self, text: str) -> None:
+        starting = _STARTING.search(text)
+        named = starting or _COLLECTIVE.search(text)
+        if starting or (named and self._table is None):
+            self._collective = named[1] if named else None
 
     @staticmethod
     def _note(patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str, notes: list[Failure]) -> None:

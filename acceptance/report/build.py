@@ -11,7 +11,7 @@ from typing import Any
 
 from acceptance import __version__
 from acceptance.limits import Check, fine_busbw, judge_log, measured_busbw, worst
-from acceptance.locate.planner import Rules, threshold, verdicts
+from acceptance.locate import Evidence, GroupVerdict, LinkVerdict, Result, Verdict, verdict_of
 from acceptance.nccl import Log, Row
 from acceptance.nccl.model import finite
 from acceptance.runner.campaign import read_log
@@ -49,7 +49,7 @@ def build_report(directory: Path) -> dict[str, Any]:
         "commands": _commands(directory, record),
     }
     report["verdict"] = _verdict(record, tests)
-    report["failures"] = _failures(record, tests, report["nodes"])
+    report["failures"] = _failures(record, tests, report["nodes"]) + _joint_failures(report["locate"])
     report["summary"] = _summary(report)
     return report
 
@@ -154,9 +154,7 @@ def _nodes(record: RunRecord, tests: list[dict[str, Any]]) -> list[dict[str, Any
     """A verdict for each node: what Slurm says first, then what the pairs showed, then the run over all nodes."""
     paired = {}
     if record.locate:
-        one = record.locate
-        rules = Rules(one.pair_limit, one.factor, one.max_rounds)
-        paired = {verdict.node: verdict for verdict in verdicts(one.nodes, one.pairs, rules)}
+        paired = {verdict.node: verdict for verdict in _located(record.locate).nodes}
     used = {node: test for test in tests if test["job"] for node in test["job"]["nodes"]}
     failed = {node for test in tests if test["job"] and test["verdict"] == "fail" for node in test["job"]["nodes"]}
     nodes = []
@@ -177,29 +175,52 @@ def _nodes(record: RunRecord, tests: list[dict[str, Any]]) -> list[dict[str, Any
     return nodes
 
 
+def _located(record: LocateRecord) -> Verdict:
+    return verdict_of(Evidence(record.fleet(), record.results, record.rules()))
+
+
+def _slow_below(record: LocateRecord) -> float | None:
+    evidence = Evidence(record.fleet(), record.results, record.rules())
+    pairs = [r for r in record.results if r.kind == "pair" and r.collective == record.collective]
+    return evidence.bound(pairs[0]) if pairs else None
+
+
 def _locate(record: LocateRecord | None) -> dict[str, Any] | None:
     if record is None:
         return None
-    rules = Rules(record.pair_limit, record.factor, record.max_rounds)
+    found = _located(record)
     return {
         "test": record.test,
         "collective": record.collective,
         "size_bytes": record.size_bytes,
         "pair_limit_gb_per_s": record.pair_limit,
-        "slow_below_gb_per_s": threshold(record.nodes, record.pairs, rules) if record.pairs else None,
+        "slow_below_gb_per_s": _slow_below(record),
         "factor": record.factor,
         "trouble": record.trouble,
-        "pairs": [
-            {
-                "round": pair.round + 1,
-                "nodes": [pair.first, pair.second],
-                "outcome": pair.outcome,
-                "busbw_gb_per_s": pair.busbw,
-                "log": pair.log,
-            }
-            for pair in record.pairs
+        "pairs": [_part(one) for one in record.results if one.kind == "pair"],
+        "others": [{**_part(one), "kind": one.kind} for one in record.results if one.kind != "pair"],
+        "links": [{"nodes": list(one.nodes), **_said(one)} for one in found.links],
+        "groups": [
+            {"groups": list(one.groups), "nodes": list(one.nodes), "where": one.where, **_said(one)}
+            for one in found.groups
         ],
+        "rest": found.rest,
     }
+
+
+def _part(result: Result) -> dict[str, Any]:
+    return {
+        "round": result.round + 1,
+        "collective": result.collective,
+        "nodes": list(result.nodes),
+        "outcome": result.outcome,
+        "busbw_gb_per_s": result.busbw,
+        "log": result.log,
+    }
+
+
+def _said(verdict: LinkVerdict | GroupVerdict) -> dict[str, str]:
+    return {"verdict": verdict.verdict, "evidence": verdict.evidence}
 
 
 def _versions(record: RunRecord, logs: dict[str, Log]) -> dict[str, str]:
@@ -251,6 +272,19 @@ def _failures(record: RunRecord, tests: list[dict[str, Any]], nodes: list[dict[s
     return failures
 
 
+def _joint_failures(locate: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """One entry a link or set of nodes that is bad although its nodes are good."""
+    told = [f"link {' - '.join(link['nodes'])}: {link['verdict']}: {link['evidence']}" for link in _links(locate)]
+    for group in locate["groups"] if locate else []:
+        name = ", ".join(group["groups"]) or plural(len(group["nodes"]), "node")
+        told.append(f"switch or set {name} ({group['where']}): {group['verdict']}: {group['evidence']}")
+    return [{"what": what, "log": None, "repeat": None, "test": None} for what in told]
+
+
+def _links(locate: dict[str, Any] | None) -> list[dict[str, Any]]:
+    return list(locate["links"]) if locate else []
+
+
 def _summary(report: dict[str, Any]) -> str:
     """The text after `[RESULT] SUCCESS` or `[RESULT] FAILURE`: what, where."""
     if report["verdict"] == "accepted":
@@ -263,6 +297,9 @@ def _summary(report: dict[str, Any]) -> str:
         more = f" and {plural(len(blamed) - 8, 'more node')}" if len(blamed) > 8 else ""
         return f"{names}{more}: {first}"
     suspects = [n["name"] for n in report["nodes"] if n["verdict"] == "suspect"]
+    joint = [f"{link['verdict']} link {' - '.join(link['nodes'])}" for link in _links(report["locate"])]
+    if joint:
+        return f"{first}; {', '.join(joint[:8])}"
     if report["locate"] and suspects:
         return f"{first}; suspect: {', '.join(suspects[:8])}"
     if report["locate"]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.errors import InputError
-from acceptance.locate.planner import PairResult
+from acceptance.locate.model import Fleet, FullScale, Result, Rules
 from acceptance.runner.follow import JobOutcome
 
 FILE = "run.json"
@@ -27,7 +27,11 @@ class TestRecord:
 
 @dataclass
 class LocateRecord:
-    """The search for the node to blame. limit: GB/s a good pair reaches, None where unknown; size in bytes."""
+    """The search for the node to blame.
+
+    sizes: bytes by collective; limits: [collective, nodes, GB/s]; pair_limit: the GB/s that a pair of the test's own
+    collective must reach, None where unknown; relative: whether pairs are held against each other as well.
+    """
 
     test: str
     collective: str
@@ -36,9 +40,24 @@ class LocateRecord:
     pair_limit: float | None
     factor: float
     max_rounds: int
-    pairs: list[PairResult] = field(default_factory=list)
+    alone: str | None = None
+    collectives: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    limits: list[tuple[str, int, float]] = field(default_factory=list)
+    relative: bool = True
+    results: list[Result] = field(default_factory=list)
     commands: list[list[str]] = field(default_factory=list)
     trouble: str | None = None
+
+    def fleet(self) -> Fleet:
+        """What the search looks at: it is begun only when the run over all nodes has failed."""
+        return Fleet(tuple(self.nodes), full_scale=FullScale(self.collective, failed=True))
+
+    def rules(self) -> Rules:
+        """What the search goes by."""
+        limits = {(collective, nodes): below for collective, nodes, below in self.limits}
+        pairs = tuple(self.collectives)
+        return Rules(limits, self.factor, self.relative, self.max_rounds, self.alone, pairs)
 
 
 @dataclass
@@ -85,6 +104,6 @@ def _record(value: dict[str, Any]) -> RunRecord:
     ]
     locate = None
     if value["locate"]:
-        pairs = [PairResult(**pair) for pair in value["locate"]["pairs"]]
-        locate = LocateRecord(**{**value["locate"], "pairs": pairs})
+        results = [Result(**{**one, "nodes": tuple(one["nodes"])}) for one in value["locate"]["results"]]
+        locate = LocateRecord(**{**value["locate"], "results": results})
     return RunRecord(**{**value, "tests": tests, "locate": locate})

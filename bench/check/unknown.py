@@ -151,10 +151,13 @@ def _no_bootstrap(aws: EmbeddedAws) -> None:
     aws.clients("ssm").delete_parameter(Name="/cdk-bootstrap/hnb659fds/version")
 
 
-def _taken_name(aws: EmbeddedAws) -> None:
-    body = json.dumps({"Resources": {"Group": {"Type": "AWS::Logs::LogGroup", "Properties": {}}}})
-    aws.clients("cloudformation").create_stack(StackName="bench", TemplateBody=body)
-    aws.stacks.wait_idle(30)
+def _weak_role(aws: EmbeddedAws) -> None:
+    """As in an account whose administrators bootstrapped the CDK with a policy of their own."""
+    role = f"cdk-hnb659fds-cfn-exec-role-{account.ACCOUNT}-{account.REGION}"
+    iam = aws.clients("iam")
+    for policy in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
+        iam.detach_role_policy(RoleName=role, PolicyArn=policy["PolicyArn"])
+    iam.attach_role_policy(RoleName=role, PolicyArn="arn:aws:iam::aws:policy/AmazonEC2FullAccess")
 
 
 OFFLINE = (
@@ -239,7 +242,7 @@ LIVE = (
     Case("an NGC secret with a file name in it", "ngc-secret", account=_secret("ngc-key", "ngc-key.txt")),
     Case("a database password with # in it", "database-secret", account=_secret("slurm-db", "pass#word")),
     Case("no CDK bootstrap", "cdk-bootstrap", account=_no_bootstrap),
-    Case("a name that another cluster has", "stack-names", account=_taken_name),
+    Case("a CDK role that may make EC2's resources alone", "deployment-permissions", account=_weak_role),
 )
 
 UNKNOWN = OFFLINE + LIVE

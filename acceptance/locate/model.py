@@ -1,0 +1,143 @@
+"""The words of the search: what is looked at, what is measured, what is said about it. Bandwidths in GB/s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+KINDS = ("alone", "pair", "block", "rest")
+OUTCOMES = {"ok": "measured", "hang": "hung", "failed": "failed", "wrong data": "gave wrong data"}
+
+
+@dataclass(frozen=True)
+class FullScale:
+    """What the run over all nodes showed before. busbw: None where it gave none."""
+
+    collective: str
+    failed: bool
+    busbw: float | None = None
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The nodes in the order of their ranks. groups: node -> the switch it hangs on, empty where that is unknown.
+
+    full_scale: None where all nodes together were not measured.
+    """
+
+    nodes: tuple[str, ...]
+    groups: Mapping[str, str] = field(default_factory=dict)
+    full_scale: FullScale | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run over all nodes is known to fail."""
+        return self.full_scale is not None and self.full_scale.failed
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How results are judged and what may be spent.
+
+    limits: (collective, nodes) -> GB/s that healthy nodes reach. factor: what is below factor times the level of the
+    healthy, and six MADs below it, is slow; 0.94 is six times the least MAD that counts, 1 %. relative: whether results
+    are held against each other at all, or against the limits alone. alone: the collective that each node runs by
+    itself, None to leave that round out. pairs: the collectives of the rounds of pairs, in turn; alltoall, as the
+    all_reduce of two nodes is bound by NVLink and hides the loss of a quarter of the EFA devices.
+    """
+
+    limits: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    factor: float = 0.94
+    relative: bool = True
+    max_rounds: int = 6
+    alone: str | None = "all_reduce"
+    pairs: tuple[str, ...] = ("alltoall",)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One measurement to start. kind: alone, pair, block (a part of the fleet) or rest (all but the accused)."""
+
+    kind: str
+    collective: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished launch. round: from 0; outcome: a key of OUTCOMES; busbw in GB/s, None unless ok; log: file name."""
+
+    round: int
+    kind: str
+    collective: str
+    nodes: tuple[str, ...]
+    outcome: str
+    busbw: float | None
+    log: str = ""
+
+    @property
+    def value(self) -> float:
+        """The bus bandwidth to compare by: 0 where the launch gave none."""
+        return self.busbw if self.outcome == "ok" and self.busbw is not None else 0.0
+
+    def partner(self, node: str) -> str:
+        """The other node of a pair."""
+        return self.nodes[1] if node == self.nodes[0] else self.nodes[0]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What to measure next: launches that share no node, and why."""
+
+    launches: tuple[Launch, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class NodeVerdict:
+    """What is known about a node. verdict: good, slow, failed, suspect or infrastructure (not the node's fault).
+
+    best: its best pair's GB/s, None where no pair gave any.
+    """
+
+    node: str
+    verdict: str
+    evidence: str
+    best: float | None
+
+
+@dataclass(frozen=True)
+class LinkVerdict:
+    """Two nodes that are good with others and bad with each other. verdict: slow, failed, or suspect if once."""
+
+    nodes: tuple[str, str]
+    verdict: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class GroupVerdict:
+    """Nodes that are bad together, not one by one. groups: the switches' names, empty for a mere set of nodes.
+
+    where: 'inside' (all traffic of the switch), 'uplink' (what leaves it), 'path' (between two of them) or 'set'
+    (the smallest part of the fleet that fails as a whole).
+    """
+
+    groups: tuple[str, ...]
+    nodes: tuple[str, ...]
+    where: str
+    verdict: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The end of the search, or what is known so far.
+
+    rest: 'explained' (without the accused the fleet is fast), 'unexplained', or 'not measured'.
+    """
+
+    nodes: tuple[NodeVerdict, ...]
+    links: tuple[LinkVerdict, ...]
+    groups: tuple[GroupVerdict, ...]
+    rest: str

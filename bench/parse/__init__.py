@@ -1,0 +1,1 @@
+"""How fast logs are read: `python -m bench.parse`."""
