@@ -213,9 +213,17 @@ def preflight(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, max=300, help="Seconds that a question may take.")
     ] = 20.0,
+    policy: Annotated[
+        bool, typer.Option("--policy", help="Print the IAM policy that lets you ask everything; asks nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask AWS, read-only, whether the cluster can be deployed: reservation, quotas, network, bucket, names and more."""
+    if policy:
+        from slipway.preflight.iam import reading_policy
+
+        print(json.dumps(reading_policy(load_settings(file)), indent=2))
+        return
     from slipway.preflight.command import preflight as run
 
     raise typer.Exit(run(file, as_json=as_json, profile=profile, timeout_s=timeout))

@@ -1,0 +1,51 @@
+"""The IAM policy that lets a user ask every question: what the questions say they use, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipway.preflight.account import partition
+from slipway.preflight.questions import QUESTIONS
+from slipway.settings import Settings
+
+SCOPED = ("s3", "secretsmanager")  # contents, not descriptions: only what the settings name
+
+
+def reading_policy(settings: Settings) -> dict[str, Any]:
+    """An identity policy for ``slipway preflight`` and ``slipway cost`` on these settings; read-only."""
+    actions = {action for question in QUESTIONS if question.applies(settings) for action in question.permissions}
+    scopes = {"s3": _bucket_arns(settings), "secretsmanager": _secret_arns(settings)}
+    statements = [_statement("Describe", (action for action in actions if _service(action) not in SCOPED), ["*"])]
+    for service, sid in (("s3", "ReadObjects"), ("secretsmanager", "ReadSecrets")):
+        if scopes[service]:
+            chosen = (action for action in actions if _service(action) == service)
+            statements.append(_statement(sid, chosen, scopes[service]))
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _statement(sid: str, actions: Any, resources: list[str]) -> dict[str, Any]:
+    return {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resources}
+
+
+def _service(action: str) -> str:
+    return action.partition(":")[0]
+
+
+def _bucket_arns(settings: Settings) -> list[str]:
+    """The settings' buckets, the CDK's, and the one that ParallelCluster's provider is published in."""
+    scripts = [*settings.head_node.scripts, *(script for queue in settings.queues for script in queue.scripts)]
+    urls = [script.url for script in scripts] + [settings.software_mirror or ""]
+    named = [url.removeprefix("s3://").partition("/")[0] for url in urls if url.startswith("s3://")]
+    region = settings.region
+    buckets = [settings.storage.bucket, *named, f"{region}-aws-parallelcluster", f"cdk-hnb659fds-assets-*-{region}"]
+    return [f"arn:{partition(region)}:s3:::{name}{part}" for name in dict.fromkeys(buckets) if name for part in ("", "/*")]
+
+
+def _secret_arns(settings: Settings) -> list[str]:
+    slurm = settings.slurm
+    arns = [
+        settings.ngc_secret_arn,
+        slurm.database.password_secret_arn if slurm.database else None,
+        slurm.external_slurmdbd.munge_key_secret_arn if slurm.external_slurmdbd else None,
+    ]
+    return [arn for arn in arns if arn]
