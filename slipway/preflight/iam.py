@@ -38,7 +38,8 @@ def _bucket_arns(settings: Settings) -> list[str]:
     named = [url.removeprefix("s3://").partition("/")[0] for url in urls if url.startswith("s3://")]
     region = settings.region
     buckets = [settings.storage.bucket, *named, f"{region}-aws-parallelcluster", f"cdk-hnb659fds-assets-*-{region}"]
-    return [f"arn:{partition(region)}:s3:::{name}{part}" for name in dict.fromkeys(buckets) if name for part in ("", "/*")]
+    arns = [f"arn:{partition(region)}:s3:::{name}" for name in dict.fromkeys(buckets) if name]
+    return [f"{arn}{part}" for arn in arns for part in ("", "/*")]
 
 
 def _secret_arns(settings: Settings) -> list[str]:
