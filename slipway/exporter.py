@@ -77,8 +77,29 @@ def configuration_text(settings: Settings, facts: ClusterFacts) -> str:
     yaml.default_flow_style = False
     yaml.width = 1 << 20  # a folded value is harder to compare and to edit
     stream = io.StringIO()
-    yaml.dump(cluster_configuration(settings, facts), stream)
+    yaml.dump(_quoted(cluster_configuration(settings, facts)), stream)
     return f"{stream.getvalue()}\n{block_text(settings, facts)}"
+
+
+def _quoted(node: Any) -> Any:
+    """With quotes around text that ParallelCluster, which reads YAML 1.1, takes for something else: 12:30, on, 1_0."""
+    from ruamel.yaml.scalarstring import SingleQuotedScalarString
+
+    if isinstance(node, dict):
+        return {_quoted(key): _quoted(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_quoted(value) for value in node]
+    return SingleQuotedScalarString(node) if isinstance(node, str) and not _is_text_in_yaml_1_1(node) else node
+
+
+def _is_text_in_yaml_1_1(text: str) -> bool:
+    from ruamel.yaml.resolver import implicit_resolvers
+
+    first = text[:1]
+    return not any(
+        (1, 1) in versions and first in firsts and pattern.match(text)
+        for versions, _, pattern, firsts in implicit_resolvers
+    )
 
 
 def _deployment(settings: Settings, session: Any) -> Deployment:

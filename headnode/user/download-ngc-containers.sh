@@ -29,7 +29,8 @@ containers::main() { # [LIST]
   [ -r "$LIST" ] || log::die "$LIST cannot be read" "name a list: download-ngc-containers.sh LIST"
   containers::log_to "$FSX/logs/ngc-download.log"
   WORK=$(mktemp -d "$(containers::scratch)/slipway-enroot.XXXXXX")
-  trap 'rm -rf "$WORK"' EXIT
+  PARTIAL=''
+  trap 'rm -rf "$WORK" ${PARTIAL:+"$PARTIAL"}' EXIT
   containers::lock
   # What this user's killed runs left.
   find "$IMAGES" -maxdepth 1 -name '.*.partial.??????' -user "$(id -u)" -exec rm -rf {} +
@@ -139,7 +140,7 @@ containers::lock() {
 
 # Beside its place, in a directory of its own, checked, then renamed: a killed import never looks like an image.
 containers::import() { # IMAGE
-  local name log partial status=0
+  local name log status=0
   name=$(containers::file_name "$1")
   log=$LOGS/${name%.sqsh}.log
   containers::mine "$log" || log=$LOGS/${name%.sqsh}.$(id -un).log
@@ -148,12 +149,12 @@ containers::import() { # IMAGE
     containers::state "$name" ready "$1"
     return 0
   fi
-  partial=$(mktemp -d "$IMAGES/.$name.partial.XXXXXX")
+  PARTIAL=$(mktemp -d "$IMAGES/.$name.partial.XXXXXX")
   containers::state "$name" importing "$1"
   log::info "importing $name (log: $log)"
-  containers::fetch "$(containers::uri "$1")" "$partial/$name" >"$log" 2>&1 || status=$?
-  containers::finish "$status" "$1" "$name" "$partial/$name" "$log" || status=1
-  rm -rf "$partial"
+  containers::fetch "$(containers::uri "$1")" "$PARTIAL/$name" >"$log" 2>&1 || status=$?
+  containers::finish "$status" "$1" "$name" "$PARTIAL/$name" "$log" || status=1
+  rm -rf "$PARTIAL"
   return "$((status != 0))"
 }
 

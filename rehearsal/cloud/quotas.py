@@ -1,7 +1,8 @@
 """Service Quotas: moto has those of VPC only, with values that cannot be changed.
 
 Values are those of a new account until ``set_quota`` says otherwise. Source: AWS General Reference, pages "Service
-endpoints and quotas" of EC2, EBS and VPC, November 2026 (the vCPU quotas of P and G are 0 in a new account).
+endpoints and quotas" of EC2, EBS, VPC, FSx, Managed Prometheus and Managed Grafana, November 2026 (the vCPU quotas of P
+and G are 0 in a new account).
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ RULES = (
     ),
     Rule(
         name="plugin-bad",
-        why="Its authors withdrew it in their own words.",
+        why="Its authors tell its users to leave it, in the notes of the release that followed.",
         source=RELEASE_NOTES,
         example="nccl.ofi_version = 'v1.12.0-aws': 1.12.0 is known to be bad: its sorting of virtual functions "
         "crashes or slows down on EFA installer 1.35.0 and newer. Hint: take another release",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from ruamel.yaml import YAML
 
@@ -64,6 +65,15 @@ def text_of(file: Path) -> str:
 @needs_pcluster
 def test_examples_have_parallelclusters_form() -> None:
     assert judged({file.stem: text_of(file) for file in EXAMPLES}) == {file.stem: None for file in EXAMPLES}
+
+
+def test_text_stays_text_for_a_reader_of_yaml_1_1(tmp_path: Path) -> None:
+    words = ["12:34", "on", "NO", "1_0", "010", "1e5", "=", "0x1f", "2026-01-01", "190:20:30.15", "", "true", "plain"]
+    file = tmp_path / "words.yaml"
+    tags = "".join(f"  t{number}: '{word}'\n" for number, word in enumerate(words))
+    file.write_text(EXAMPLES[0].read_text(encoding="utf-8") + f"\ntags:\n{tags}", encoding="utf-8")
+    told = yaml.safe_load(text_of(file))["Tags"]
+    assert [tag["Value"] for tag in told if tag["Key"].startswith("t")] == words
 
 
 @needs_pcluster

@@ -193,8 +193,8 @@ def test_alarms_and_budget_only_with_an_address(rehearsal: Assembly, every_part:
 # A region that this release of CDK does not know, so that nothing of it may be taken for granted at synth.
 OFF = """\
 name: bare
-region: us-future-1
-zone: us-future-1a
+region: eu-west-1
+zone: eu-west-1a
 storage: {bucket: an-existing-bucket}
 queues: [{name: small, instance_type: g6.12xlarge, min_count: 0, max_count: 2}]
 observability: {prometheus: false, grafana: false}
