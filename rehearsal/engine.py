@@ -43,6 +43,7 @@ EXIT_INTERRUPTED = 130
 FULL_BYTES = 1_000_000
 ALL_STACKS = ("network", "storage", "observability", "cluster", "acceptance")
 SYNTHESIS = re.compile(r"Synthesis time: ([0-9.]+)s")
+WITHOUT_RESOURCES = re.compile(r"^(\S+): stack has no resources")  # said by the CDK CLI, which then makes no stack
 FAILED = re.compile(r"FAILED|ROLLBACK")
 
 
@@ -221,7 +222,7 @@ class Engine:
         self.aws.register_custom_resource("Custom::PclusterCluster", self.provider.handle)
         self.aws.set_ssm_runner(self.provider.run_command)
         self.aws.start()
-        self.aws.seed(seed_of(self.settings))
+        self.aws.seed(seed_of(self.settings, self.spec.original.parent))
         if not self.spec.cloud_only:
             s3 = self.aws.clients("s3")
             make_bucket(self.aws.clients, MIRROR_BUCKET)
@@ -259,6 +260,9 @@ class Engine:
         match = SYNTHESIS.search(line)
         if match:
             self.progress.took("synthesis", float(match[1]), depth=1)
+        match = WITHOUT_RESOURCES.match(line)
+        if match:
+            self.progress.update("stack", match[1], "ok", "nothing to make: all of it exists already")
 
     def _collect(self) -> None:
         """The report and the hosts' logs, also of a failed deployment."""

@@ -14,6 +14,7 @@ import ipaddress
 import json
 import re
 import threading
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +24,7 @@ from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.pcluster import ValidationMessage, validate
 from rehearsal.cloud.server import EmbeddedAws
-from rehearsal.hosts import Fleet, Host, HostsError, HostSpec, NodeFailed
+from rehearsal.hosts import Fleet, Host, HostsError, HostSpec, NodeFailed, slurm
 from rehearsal.hosts.actions import run_custom_actions
 from rehearsal.hosts.faults import Fault
 from rehearsal.progress import Progress
@@ -39,6 +40,7 @@ ACTION_TIMEOUT_S = 240
 IDLE_TIMEOUT_S = 60
 PARALLEL_ACTIONS = 4
 LOGS_TIMEOUT_S = 20
+KEPT_LINES = 10_000  # of what a host's custom actions printed
 PROGRESS_LINE = re.compile(r" +[0-9.]+ s  ")
 AWS_PORT = 5000
 
@@ -60,6 +62,8 @@ ACCEPTED_WARNINGS = {
     "KeyPairValidator": "without a key pair users log in through Session Manager, which the head node's role allows",
     "EfaPlacementGroupValidator": "a reservation places its instances together itself; a group of our own would end in "
     "insufficient capacity, and without a reservation the settings choose",
+    "ExternalSlurmdbdTrafficNotEncrypted": "whoever names a slurmdbd elsewhere has read the same warning in `slipway "
+    "check`",
     "DetailedMonitoringValidator": "one-minute metrics are wanted; the message says what they cost",
 }
 """Warnings of ParallelCluster's validators that we accept, each with the reason. Every other warning is a failure."""
@@ -100,6 +104,7 @@ class ClusterProvider:
         self._max_hosts = max_hosts
         self._faults = faults
         self._instances: dict[str, str] = {}
+        self._said: dict[str, deque[str]] = {}  # host -> what its custom actions printed
         self.acceptance_output = ""
         self._lock = threading.Lock()
         self.fleet: Fleet | None = None
@@ -124,7 +129,7 @@ class ClusterProvider:
         addresses = self._start_instances(name, nodes)
         if not self._cloud_only:
             try:
-                self._boot(name, nodes, addresses)
+                self._boot(name, configuration, nodes, addresses)
             except HostsError as error:
                 self.collect_logs()  # the rollback that follows ends the hosts
                 raise ResourceFailed(_told(error)) from error
@@ -159,12 +164,18 @@ class ClusterProvider:
             fleet.stop()
 
     def collect_logs(self) -> None:
-        """Copy what each host's set-up logged to the folder of logs; a host that no longer answers has none."""
+        """Copy what each host's custom actions printed and logged to the folder of logs.
+
+        A host that no longer answers has no log of its own.
+        """
         for host in list(self.fleet.hosts.values()) if self.fleet else ():
-            with contextlib.suppress(HostsError, OSError):
+            text = "".join(f"{line}\n" for line in ["==> custom actions <==", *self._said.get(host.name, ())])
+            with contextlib.suppress(HostsError):
                 logs = host.exec(["/bin/sh", "-c", "tail -n +1 /var/log/slipway/*.log"], timeout_s=LOGS_TIMEOUT_S)
+                text += f"\n{logs.stdout}"
+            with contextlib.suppress(OSError):
                 self._logs.mkdir(parents=True, exist_ok=True)
-                (self._logs / f"{host.name}.log").write_text(logs.stdout, encoding="utf-8")
+                (self._logs / f"{host.name}.log").write_text(text, encoding="utf-8")
 
     def _host_of(self, instance_id: str) -> Host:
         name = self._instances.get(instance_id, "")
@@ -222,14 +233,22 @@ class ClusterProvider:
             self._aws.register_instance(started["InstanceId"], node.name, started["PrivateIpAddress"])
         return addresses
 
-    def _boot(self, name: str, nodes: list[Node], addresses: dict[str, str]) -> None:
+    def _boot(self, name: str, configuration: Mapping[str, Any], nodes: list[Node], addresses: dict[str, str]) -> None:
         cidr = self._network_of(nodes[0].subnet_id)
         gateway = str(ipaddress.IPv4Network(cidr).network_address + 2)  # where a VPC has its own services
+        parameters = self._parameters(configuration)
         fleet = self.fleet = Fleet(
-            self._work, cidr, gateway, tools_dir=TOOLS, cluster=name, region=self._aws.region, aws_port=AWS_PORT
+            self._work,
+            cidr,
+            gateway,
+            tools_dir=TOOLS,
+            cluster=name,
+            region=self._aws.region,
+            aws_port=AWS_PORT,
+            mounts=mounts_of(configuration),
         )
         with self._progress.phase("local hosts boot, Slurm starts", depth=1):
-            self._start_hosts(fleet, nodes, addresses)
+            self._start_hosts(fleet, nodes, addresses, parameters)
         for fault in self._faults:
             fault.inject(fleet)
             self._progress.say(f"fault on purpose: {fault}", "yellow")
@@ -238,14 +257,23 @@ class ClusterProvider:
             fleet.wait_idle(IDLE_TIMEOUT_S)
         self._progress.say(f"Slurm: {len(fleet.computes)} nodes idle")
 
-    def _start_hosts(self, fleet: Fleet, nodes: list[Node], addresses: dict[str, str]) -> None:
+    def _parameters(self, configuration: Mapping[str, Any]) -> slurm.Parameters:
+        """The site's parameters of slurm.conf that this machine's Slurm can be given; the others are told."""
+        chosen, left_out = slurm.choose(parameters_of(configuration))
+        for line in left_out:
+            self._progress.say(line, "yellow")
+        return chosen
+
+    def _start_hosts(
+        self, fleet: Fleet, nodes: list[Node], addresses: dict[str, str], parameters: slurm.Parameters
+    ) -> None:
         for node in nodes:
             self._progress.update("host", node.name, "running", "systemd boots")
         for host in fleet.boot(*(_host_spec(node, addresses[node.name]) for node in nodes)):
             host.put("/etc/slipway/site.env", SITE_ENV.encode())
             self._progress.update("host", host.name, "running", f"up in {host.boot_s:.1f} s, Slurm starts")
         fleet.head.put(SITE_FILE, site_file(judged_nodes(nodes)))
-        fleet.write_slurm()
+        fleet.write_slurm(parameters)
         fleet.start_slurm()
 
     def _configure(self, fleet: Fleet, nodes: list[Node]) -> None:
@@ -258,7 +286,10 @@ class ClusterProvider:
             raise failed[0]
 
     def _run_actions(self, host: Host, node: Node) -> None:
+        said = self._said.setdefault(host.name, deque(maxlen=KEPT_LINES))
+
         def on_line(line: str) -> None:
+            said.append(line)
             if line.startswith("slipway: "):
                 self._progress.update(
                     "host", host.name, "running", line.removeprefix("slipway: "), quiet="started" in line
@@ -296,16 +327,18 @@ class ClusterProvider:
 
 
 def _told(error: HostsError) -> str:
-    """The failure in one line where the node's own words are known: node, step, exit code, log, hint."""
+    """The failure in one line where the node's own words are known: node, step or script, exit code, log, hint."""
     if not isinstance(error, NodeFailed):
         return str(error)
+    logs = f"its logs: hosts/{error.host}.log"
     words = next((line.split("slipway: FAULT ", 1)[1] for line in error.tail if "slipway: FAULT " in line), "")
     if not words:
-        return str(error)
+        said = f"; it said: {error.tail[-1]}" if error.tail else ""
+        return f"{error.host}: {error.script}: {error.reason} (exit {error.rc}){said}; {logs}"
     details = " ".join(word for word in words.split(" ") if not word.startswith(("host=", "step=")))
-    said = [line.removeprefix("  | ") for line in error.tail if line.startswith("  | ") and "-hint: " not in line]
-    reason = f"; it said: {said[-1]}" if said else ""
-    return f"{error.host}: step {error.step}: {details}{reason}; its logs: hosts/{error.host}.log"
+    lines = [line.removeprefix("  | ") for line in error.tail if line.startswith("  | ") and "-hint: " not in line]
+    reason = f"; it said: {lines[-1]}" if lines else ""
+    return f"{error.host}: step {error.step}: {details}{reason}; {logs}"
 
 
 def _cut(text: str) -> str:
@@ -332,6 +365,27 @@ def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node
                     )
                 )
     return nodes
+
+
+def mounts_of(configuration: Mapping[str, Any]) -> list[str]:
+    """Where the site's file systems are mounted; /fsx and /home are shared on every local host in any case."""
+    places = [storage["MountDir"] for storage in configuration.get("SharedStorage", [])]
+    return [place for place in places if place not in ("/fsx", "/home")]
+
+
+def parameters_of(configuration: Mapping[str, Any]) -> slurm.Parameters:
+    """The site's own parameters of slurm.conf in a cluster configuration."""
+    scheduling = configuration["Scheduling"]
+    cluster = {
+        key: str(value)
+        for entry in scheduling.get("SlurmSettings", {}).get("CustomSlurmSettings", [])
+        for key, value in entry.items()
+    }
+    queues = {
+        queue["Name"]: {key: str(value) for key, value in queue.get("CustomSlurmSettings", {}).items()}
+        for queue in scheduling["SlurmQueues"]
+    }
+    return slurm.Parameters(cluster, queues)
 
 
 def judged_nodes(nodes: list[Node]) -> int:

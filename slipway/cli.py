@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -14,7 +15,16 @@ import typer
 from typer.exceptions import TyperException
 
 from slipway import __version__
-from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_USAGE, SlipwayError, UsageError
+from slipway.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_GOOD,
+    EXIT_INTERRUPTED,
+    EXIT_PIPE,
+    EXIT_USAGE,
+    SettingsError,
+    SlipwayError,
+    UsageError,
+)
 from slipway.settings import Examination, examine, load_settings
 
 app = typer.Typer(
@@ -30,7 +40,7 @@ app.add_typer(export, name="export")
 app.add_typer(import_, name="import")
 
 SHOWN_FAULTS = 100
-VISIBLE = dict.fromkeys((*range(32), 127), "?")  # what a file holds must not steer the terminal
+VISIBLE = dict.fromkeys((*range(32), *range(127, 160)), "?")  # what a file holds must not steer the terminal
 SettingsFile = Annotated[Path, typer.Argument(metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -39,6 +49,7 @@ Deployed = Annotated[bool, typer.Option("--deployed", help="Ids from the stacks 
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one.")]
 Name = Annotated[str | None, typer.Option("--name", help="The cluster's name.")]
 RegionName = Annotated[str | None, typer.Option("--region", help="The AWS region, e.g. us-east-1.")]
+Profile = Annotated[str | None, typer.Option("--profile", help="A profile of the AWS configuration.")]
 ZoneName = Annotated[str | None, typer.Option("--zone", help="The availability zone, e.g. us-east-1a.")]
 
 
@@ -68,7 +79,7 @@ def _explain(name: str, as_json: bool) -> None:
 
     rows = explain(name)
     if as_json:
-        print(json.dumps([row.as_dict() for row in rows]))
+        print(json.dumps({"rules": [row.as_dict() for row in rows]}))
     elif name == "all":
         for row in rows:
             print(f"{row.name:32} {row.kind:8} {row.severity}")
@@ -88,11 +99,11 @@ def _check_as_text(file: Path, found: Examination) -> None:
         print(str(fault).translate(VISIBLE), file=sys.stderr)
     if told:
         counts = f"{_plural(len(found.faults), 'fault')}, {_plural(len(found.warnings), 'warning')}"
-        print(f"{counts} in {file}", file=sys.stderr)
+        print(f"{counts} in {file}".translate(VISIBLE), file=sys.stderr)
     settings = found.settings
     if settings:
         nodes = ", ".join(f"{queue.name}: {_count(queue)} x {queue.instance_type}" for queue in settings.queues)
-        print(f"{file}: good ({settings.name} in {settings.zone}; {nodes})")
+        print(f"{file}: good ({settings.name} in {settings.zone}; {nodes})".translate(VISIBLE))
 
 
 def _plural(count: int, word: str) -> str:
@@ -101,12 +112,18 @@ def _plural(count: int, word: str) -> str:
 
 @export.command("pcluster")
 def export_pcluster(
-    file: SettingsFile, output: Output = None, deployed: Deployed = False, force: Force = False, as_json: AsJson = False
+    file: SettingsFile,
+    output: Output = None,
+    deployed: Deployed = False,
+    profile: Profile = None,
+    force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write ParallelCluster's cluster configuration. Ids that only a deployment knows are placeholders, each named."""
     from slipway.exporter import export_pcluster as run
 
-    raise typer.Exit(run(file, output, as_json=as_json, deployed=deployed, force=force))
+    session = _session(profile if deployed else None)
+    raise typer.Exit(run(file, output, as_json=as_json, deployed=deployed, force=force, session=session))
 
 
 @export.command("env")
@@ -117,13 +134,24 @@ def export_env(
         str | None, typer.Option("--queue", help="The queue to describe; the first one with GPUs when left out.")
     ] = None,
     deployed: Deployed = False,
+    profile: Profile = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Write shell variables (INSTANCE, NUM_INSTANCES, ...) as runbooks for ParallelCluster want them."""
     from slipway.exporter import export_env as run
 
-    raise typer.Exit(run(file, output, queue=queue, as_json=as_json, deployed=deployed, force=force))
+    session = _session(profile if deployed else None)
+    raise typer.Exit(run(file, output, queue=queue, as_json=as_json, deployed=deployed, force=force, session=session))
+
+
+def _session(profile: str | None) -> Any:
+    """A boto3 session of ``profile``; None without one."""
+    if profile is None:
+        return None
+    from slipway.preflight.command import session_of
+
+    return session_of(profile)
 
 
 @import_.command("pcluster")
@@ -179,13 +207,16 @@ def init(
         str | None, typer.Option("--reservation-kind", help="capacity-block or on-demand.")
     ] = None,
     key_pair: Annotated[str | None, typer.Option("--key-pair", help="EC2 key pair for SSH, or none.")] = None,
+    profile: Profile = None,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: take the defaults for what is not given.")] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask for a new cluster, offer the reservations that are there, and write its settings file."""
     from slipway.init import init as run
+    from slipway.init import live_reservations
 
+    find = functools.partial(live_reservations, session=_session(profile)) if profile else None
     given = {
         "name": name,
         "region": region,
@@ -197,7 +228,7 @@ def init(
         "reservation_kind": reservation_kind,
         "key_pair": key_pair,
     }
-    raise typer.Exit(run(output, ask=_ask, given=given, yes=yes, as_json=as_json, force=force))
+    raise typer.Exit(run(output, ask=_ask, given=given, yes=yes, as_json=as_json, force=force, find=find))
 
 
 def _ask(text: str, default: str) -> str:
@@ -209,7 +240,7 @@ def _ask(text: str, default: str) -> str:
 @app.command()
 def preflight(
     file: SettingsFile,
-    profile: Annotated[str | None, typer.Option("--profile", help="A profile of the AWS configuration.")] = None,
+    profile: Profile = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, max=300, help="Seconds that a question may take.")
     ] = 20.0,
@@ -238,12 +269,13 @@ def cost(
     hours: Annotated[
         float | None, typer.Option(min=0, help="Hours the capacity block lasts, when AWS is not asked for it.")
     ] = None,
+    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """What the cluster costs an hour, a month and over its capacity block, part by part."""
     from slipway.cost.command import cost as run
 
-    raise typer.Exit(run(file, live=not offline, as_json=as_json, hours=hours))
+    raise typer.Exit(run(file, live=not offline, as_json=as_json, hours=hours, profile=profile))
 
 
 @app.command()
@@ -284,6 +316,21 @@ def rehearse(
     raise typer.Exit(run(options))
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit(EXIT_GOOD)
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print Slipway's version.")
+    ] = False,
+) -> None:
+    """What is there without a command; the help text is the app's."""
+
+
 @app.command()
 def version() -> None:
     """Print Slipway's version."""
@@ -302,18 +349,50 @@ def main() -> int:
         code = app(standalone_mode=False)  # an Exit raised inside comes back as its code
         sys.stdout.flush()
     except SlipwayError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
+        return _failed(error, error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        return 130
+        return _failed("interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:  # as `| head` does it: nobody wants to read more
+        return _without_output(EXIT_PIPE)
     except OSError as error:  # standard output closed, or on a full disk
         with contextlib.suppress(OSError, ValueError):
             print(f"cannot write: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more when it ends
-        return EXIT_ENVIRONMENT
+        return _without_output(EXIT_ENVIRONMENT)
+    except SystemExit as error:  # how typer and rich end when the reader has gone
+        if isinstance(error.__context__, BrokenPipeError):
+            return _without_output(EXIT_PIPE)
+        raise
     except TyperException as error:
         show = getattr(error, "show", None)
         show() if show else print(error, file=sys.stderr)
-        return EXIT_USAGE
+        return _failed(error, EXIT_USAGE, told=True)
+    if code == EXIT_INTERRUPTED:  # typer makes an exit code of Ctrl-C, and says nothing
+        return _failed("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else EXIT_GOOD
+
+
+def _without_output(code: int) -> int:
+    """``code``, after what is still to be written is thrown away: Python flushes once more when it ends."""
+    sys.stdout = sys.__stdout__  # typer puts a file in front that says nothing of a closed pipe
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code
+
+
+def _failed(error: Exception | str, code: int, *, told: bool = False) -> int:
+    """Tell an error as text, unless it is ``told`` already, and with --json as an object too; gives ``code`` back."""
+    faults = error.faults if isinstance(error, SettingsError) else ()
+    lines = [str(fault).translate(VISIBLE) for fault in faults] or [
+        line.translate(VISIBLE) for line in str(error).split("\n")
+    ]
+    if not told:
+        more = [f"and {len(lines) - SHOWN_FAULTS} more"] if len(lines) > SHOWN_FAULTS else []
+        print(*lines[:SHOWN_FAULTS], *more, sep="\n", file=sys.stderr)
+    if "--json" in sys.argv:
+        shown = {
+            "exit_code": code,
+            "text": "\n".join(lines[:SHOWN_FAULTS]),
+            "faults": [fault.as_dict() for fault in faults],
+        }
+        with contextlib.suppress(OSError, ValueError):
+            print(json.dumps({"error": shown}), flush=True)
+    return code

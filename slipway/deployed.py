@@ -35,7 +35,10 @@ URL_SUFFIXES = {"aws-cn": "amazonaws.com.cn"}  # all other partitions that Slipw
 
 @dataclasses.dataclass(frozen=True)
 class Deployment:
-    """``configuration`` as ParallelCluster got it, ``facts`` from it, and the outputs of each stack by its part."""
+    """``configuration`` as ParallelCluster got it, ``facts`` from it, and the outputs of each stack by its part.
+
+    There are none of ``network`` when all of it existed already: the CDK CLI deploys no stack without resources.
+    """
 
     configuration: dict[str, Any]
     facts: ClusterFacts
@@ -71,8 +74,12 @@ def read_deployment(settings: Settings, session: Any = None) -> Deployment:
 def _aws(settings: Settings, session: Any) -> Aws:
     if session is None:
         import boto3
+        from botocore.exceptions import BotoCoreError
 
-        session = boto3.session.Session()
+        try:
+            session = boto3.session.Session()
+        except BotoCoreError as error:  # no such profile, a broken configuration
+            raise EnvironmentFault(f"the AWS configuration cannot be used: {error}. Hint: aws configure list") from None
     return Aws(session, settings.region)
 
 
@@ -100,7 +107,8 @@ def _stacks(aws: Aws, settings: Settings) -> dict[str, dict[str, Any]]:
         except Refused as error:
             if "does not exist" not in error.message:
                 raise EnvironmentFault(f"AWS did not say what is deployed: {error}") from None
-            problems.append(f"stack {name} does not exist in {settings.region}")
+            if part != "network" or _makes_network(settings):
+                problems.append(f"stack {name} does not exist in {settings.region}")
         except Unasked as error:
             raise EnvironmentFault(
                 f"AWS did not say what is deployed: {error.text}. Hint: aws sts get-caller-identity"
@@ -112,6 +120,11 @@ def _stacks(aws: Aws, settings: Settings) -> dict[str, dict[str, Any]]:
     if problems:
         raise SlipwayError(f"{settings.name} is not deployed: {'; '.join(problems)}. Hint: {_hint(settings, stacks)}")
     return stacks
+
+
+def _makes_network(settings: Settings) -> bool:
+    """Whether the network stack has a resource: a VPC, or at least the nodes' security group."""
+    return settings.network.is_new or settings.network.security_group_id is None
 
 
 def _hint(settings: Settings, stacks: Mapping[str, Any]) -> str:

@@ -21,6 +21,10 @@ EXIT_USAGE = 2
 """Wrong use or bad input."""
 EXIT_ENVIRONMENT = 3
 """The environment (AWS, a tool, this machine) did not answer."""
+EXIT_INTERRUPTED = 130
+"""Somebody pressed Ctrl-C."""
+EXIT_PIPE = 141
+"""Whoever read the output has closed it: 128 and the number of SIGPIPE, as shells count it."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from slipway.errors import SlipwayError, UsageError
@@ -17,12 +18,19 @@ def printable(text: str) -> str:
 
 
 def refuse_existing(path: Path | None, force: bool) -> None:
-    """Raise UsageError when ``path`` is a folder, or is there already and ``force`` is not given."""
+    """Raise UsageError when ``path`` is a folder or in none, or is there already and ``force`` is not given."""
     if path is None:
         return
-    if not path.name or path.is_dir():
+    try:
+        folder, there = path.is_dir(), path.exists() or path.is_symlink()
+    except (OSError, ValueError) as error:  # a name that is too long, or with a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--output {path}: cannot be a file: {reason}. Hint: another --output") from None
+    if not path.name or folder:
         raise UsageError(f"--output {path or repr('')}: is no file. Hint: name the file to write")
-    if not force and (path.exists() or path.is_symlink()):
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}. Hint: mkdir -p {shlex.quote(str(path.parent))}")
+    if not force and there:
         raise UsageError(f"{path}: exists already. Hint: --force replaces it, or name another --output")
 
 

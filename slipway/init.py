@@ -16,9 +16,10 @@ from typing import Any
 from slipway.errors import EXIT_GOOD, EXIT_NO, Fault, SettingsError, UsageError
 from slipway.files import printable, refuse_existing, write_whole
 from slipway.importer.ledger import Path as Place
-from slipway.importer.ledger import get_at, set_at
-from slipway.importer.text import faults_in, settings_text
+from slipway.importer.ledger import get_at, remove_at, set_at
+from slipway.importer.text import faults_in, schema_line, settings_text
 from slipway.instances import INSTANCE_TYPES
+from slipway.reservations import instance_count
 from slipway.settings import Observability, Storage
 from slipway.source import path_text
 
@@ -27,7 +28,7 @@ Ask = Callable[[str, str], str]
 Say = Callable[[str], None]
 
 DEFAULTS = {
-    "name": "gpu-cluster",
+    "name": "gpu",
     "region": "us-east-1",
     "instance_type": "p5.48xlarge",
     "count": "2",
@@ -35,6 +36,8 @@ DEFAULTS = {
     "queue": "train",
 }
 NONE = "none"
+RESERVATION: Place = ("queues", 0, "reservation", "id")
+RESERVATION_KIND: Place = ("queues", 0, "reservation", "kind")
 LIVE_STATES = ["active", "scheduled", "pending"]
 FIRST_ZONE = "a"
 ROUNDS = 20  # of wrong answers to one question: whatever answers then is no person
@@ -92,10 +95,12 @@ def init(
 
 def _ask_and_write(talk: _Talk, output: Path | None, *, as_json: bool, force: bool) -> int:
     _questions(talk)
+    if talk.faults:
+        raise SettingsError(talk.faults)
     target = output or Path(f"{talk.data['name']}.yaml")
     if talk.ask is None:
         refuse_existing(target, force)
-    text = settings_text(talk.data, talk.comments, HEAD)
+    text = settings_text(talk.data, talk.comments, (*schema_line(target), *HEAD))
     faults = faults_in(text, str(target))
     if faults:
         raise SettingsError(faults)
@@ -122,29 +127,54 @@ class _Talk:
         self.find = find
         self.data: dict[str, Any] = {}
         self.comments: dict[Place, str] = {}
+        self.faults: list[Fault] = []
 
     def say(self, text: str) -> None:
         """To the user's terminal, never to standard output."""
         print(printable(text), file=sys.stderr)
 
-    def question(self, key: str, text: str, default: str, to: Place, convert: Callable[[str], Any] = str) -> None:
-        """Put a valid answer to ``to``. A given answer that is wrong is a fault when nobody can be asked."""
+    def question(
+        self,
+        key: str,
+        text: str,
+        default: str,
+        to: Place,
+        convert: Callable[[str], Any] = str,
+        more: Callable[[Any], list[Fault]] = lambda _: [],
+    ) -> None:
+        """Put a valid answer to ``to``; nothing stands there when ``convert`` makes None of it.
+
+        ``more`` gives faults of its own. When nobody can be asked, the faults of a given answer are noted, to be told
+        with those of the others, and the default stands in its place.
+        """
         answer = self.given.get(key)
         for _ in range(ROUNDS):
             if answer is None:
                 answer = self.ask(text, default).strip() if self.ask else default
-            set_at(self.data, to, convert(answer))
-            faults = self._faults(to)
+            faults = self._put(to, convert(answer), more)
             if not faults:
                 return
             if self.ask is None:
-                raise SettingsError(
-                    [dataclasses.replace(fault, file=f"--{key.replace('_', '-')}", line=0) for fault in faults]
-                )
+                self._note(key, faults)
+                self._put(to, convert(default), more)
+                return
             for fault in faults:
                 self.say(f"{answer!r} {fault.rule}{f' ({fault.hint})' if fault.hint else ''}")
             answer = None
         raise UsageError(f"{text}: no valid answer after {ROUNDS} tries")
+
+    def _put(self, to: Place, value: Any, more: Callable[[Any], list[Fault]]) -> list[Fault]:
+        if value is None:
+            if get_at(self.data, to) is not None:
+                remove_at(self.data, to)
+            return []
+        set_at(self.data, to, value)
+        return self._faults(to) or more(value)
+
+    def _note(self, key: str, faults: Sequence[Fault]) -> None:
+        """A zone is not held against a region that is wrong itself."""
+        if not (key == "zone" and any(fault.file == _option("region") for fault in self.faults)):
+            self.faults += [dataclasses.replace(fault, file=_option(key), line=0) for fault in faults]
 
     def _faults(self, to: Place) -> list[Fault]:
         """What the rules say about this answer among the answers so far; missing ones are not its fault."""
@@ -153,6 +183,10 @@ class _Talk:
     def agrees(self, text: str) -> bool:
         """Whether the user says yes; no when nobody can be asked."""
         return self.ask is not None and self.ask(f"{text} (yes/no)", "no").strip().lower() in ("y", "yes")
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
 
 
 def _questions(talk: _Talk) -> None:
@@ -165,7 +199,8 @@ def _questions(talk: _Talk) -> None:
     if "os" in talk.given:
         talk.question("os", "Operating system", "", ("os",))
     if "key_pair" in talk.given:
-        talk.question("key_pair", "EC2 key pair", "", ("head_node", "key_pair"))
+        key_pair = ("head_node", "key_pair")
+        talk.question("key_pair", "EC2 key pair, or none", NONE, key_pair, lambda text: None if text == NONE else text)
     talk.data.setdefault("queues", [{}])[0]["name"] = DEFAULTS["queue"]
     _instances(talk, offer)
     talk.data["storage"] = {"fsx": Storage().fsx.model_dump(exclude={"file_system_id"})}
@@ -173,13 +208,15 @@ def _questions(talk: _Talk) -> None:
     _acceptance(talk)
 
 
-def _offers(talk: _Talk) -> Sequence[Offer]:
-    """The reservations of the region; none, said so, when AWS does not answer."""
+def _offers(talk: _Talk) -> Sequence[Offer] | None:
+    """The reservations of the region; None, said so, when AWS does not answer."""
+    if any(fault.file == _option("region") for fault in talk.faults):
+        return None
     try:
         offers = talk.find(talk.data["region"])
     except LookupError as error:
         talk.say(f"Reservations cannot be looked up: {error}. Going on without.")
-        return ()
+        return None
     if not offers:
         talk.say(f"No live capacity reservation in {talk.data['region']}.")
     for number, offer in enumerate(offers, start=1):
@@ -187,42 +224,106 @@ def _offers(talk: _Talk) -> Sequence[Offer]:
     return offers
 
 
-def _reservation(talk: _Talk, offers: Sequence[Offer]) -> Offer | None:
-    """Which reservation: a number of the list, an id, or none. The only one there is the default."""
-    place: Place = ("queues", 0, "reservation", "id")
+def _reservation(talk: _Talk, found: Sequence[Offer] | None) -> Offer | None:
+    """Which reservation: a number of the list, an id, or none. The only one that fits the options is the default."""
     talk.data["queues"] = [{"name": DEFAULTS["queue"]}]
-    numbers = {str(number): offer.id for number, offer in enumerate(offers, start=1)}
-    default = offers[0].id if len(offers) == 1 else NONE
-    answer = talk.given.get("reservation") or (
-        talk.ask(f"Reservation: a number of the list, an id cr-..., or {NO_RESERVATION}", default).strip()
-        if talk.ask else default
-    )  # fmt: skip
-    if answer.lower() == NONE:
-        return None
-    talk.given["reservation"] = numbers.get(answer, answer)
-    again = "Reservation: a number of the list, or an id cr-..."
-    talk.question("reservation", again, default, place, lambda text: numbers.get(text, text))
-    chosen = get_at(talk.data, place)
-    offer = next((one for one in offers if one.id == chosen), None)
-    kind: Place = (*place[:-1], "kind")
+    offers = {offer.id: offer for offer in found or ()}
+    numbers = {str(number): id for number, id in enumerate(offers, start=1)}
+    text = f"Reservation: a number of the list, an id cr-..., or {NO_RESERVATION}"
+
+    def convert(answer: str) -> str | None:
+        return None if answer.lower() == NONE else numbers.get(answer, answer)
+
+    def contradictions(answer: Any) -> list[Fault]:
+        offer = offers.get(answer)
+        return _contradictions(offer, talk.given) if offer else []
+
+    talk.question("reservation", text, _default_reservation(talk, found), RESERVATION, convert, contradictions)
+    chosen = get_at(talk.data, RESERVATION)
+    offer = offers.get(chosen)
     if offer:
-        set_at(talk.data, kind, offer.kind)
-        talk.comments[place] = (
-            f"{offer.total} x {offer.instance_type}, {offer.free} free{f', until {offer.end}' if offer.end else ''}"
-        )
-    else:
-        talk.question("reservation_kind", "Its kind, capacity-block or on-demand", DEFAULTS["kind"], kind)
+        set_at(talk.data, RESERVATION_KIND, offer.kind)
+        until = f", until {offer.end}" if offer.end else ""
+        talk.comments[RESERVATION] = f"{offer.total} x {offer.instance_type}, {offer.free} free{until}"
+        talk.say(f"took reservation {offer}")
+    elif chosen is not None:
+        _unseen_reservation(talk, chosen, asked=found is not None)
+    elif "reservation_kind" in talk.given:
+        talk.say("warning: --reservation-kind says nothing without a reservation")
     return offer
+
+
+def _default_reservation(talk: _Talk, found: Sequence[Offer] | None) -> str:
+    """The only reservation that fits the options; none, said so, when there are others or several."""
+    if talk.ask is None and "reservation" in talk.given:
+        return NONE
+    fitting = [offer for offer in found or () if _fits(offer, talk.given)]
+    if len(fitting) == 1:
+        return fitting[0].id
+    if found and talk.ask is None:
+        why = f"{len(fitting)} fit" if fitting else "none fits what is asked for"
+        talk.say(f"took no reservation: {why}. Hint: --reservation ID")
+    return NONE
+
+
+def _fits(offer: Offer, given: Mapping[str, str]) -> bool:
+    return offer.instance_type in INSTANCE_TYPES and not _contradictions(offer, given)
+
+
+def _contradictions(offer: Offer, given: Mapping[str, str]) -> list[Fault]:
+    """Where the options say something else than the reservation."""
+    count = given.get("count", "")
+    differs = {
+        key: (given[key], of_offer)
+        for key, of_offer in (
+            ("instance_type", offer.instance_type), ("zone", offer.zone), ("reservation_kind", offer.kind),
+        )
+        if given.get(key, of_offer) != of_offer
+    }  # fmt: skip
+    if count.isascii() and count.isdecimal() and len(count) < 10 and 0 < offer.total < int(count):
+        differs["count"] = (count, f"{offer.total} instances")
+    return [
+        Fault(
+            "",
+            0,
+            path_text(RESERVATION),
+            repr(offer.id),
+            f"has {has}, {_option(key)} says {says}",
+            "leave one of them out",
+        )
+        for key, (says, has) in differs.items()
+    ]
+
+
+def _unseen_reservation(talk: _Talk, chosen: str, *, asked: bool) -> None:
+    """A reservation that AWS did not list, or was not asked for: its kind has to be said, or is a guess."""
+    if asked:
+        talk.say(f"warning: {chosen} is not among the live reservations of {talk.data['region']}")
+    talk.question("reservation_kind", "Its kind, capacity-block or on-demand", DEFAULTS["kind"], RESERVATION_KIND)
+    if talk.ask is None and "reservation_kind" not in talk.given:
+        text = "a guess; on-demand for an On-Demand Capacity Reservation"
+        talk.comments[RESERVATION_KIND] = text
+        talk.say(f"{path_text(RESERVATION_KIND)}: {DEFAULTS['kind']}, {text}. Hint: --reservation-kind")
 
 
 def _instances(talk: _Talk, offer: Offer | None) -> None:
     queue = talk.data["queues"][0]
     default = offer.instance_type if offer else DEFAULTS["instance_type"]
     talk.question("instance_type", "Instance type", default, ("queues", 0, "instance_type"))
-    count = str(offer.total) if offer else DEFAULTS["count"]
+    count = str(offer.total) if offer and offer.total else DEFAULTS["count"]
     talk.question("count", "How many instances", count, ("queues", 0, "count"), _number)
     if INSTANCE_TYPES[queue["instance_type"]].efa_interfaces:
         queue["efa"] = True
+        if "reservation" not in queue:
+            queue["placement_group"] = True
+    if offer:
+        for fault in _contradictions(offer, {**_as_given(talk.data), "reservation_kind": offer.kind}):
+            talk.say(f"warning: {fault.value} {fault.rule}")
+
+
+def _as_given(data: Mapping[str, Any]) -> dict[str, str]:
+    queue = data["queues"][0]
+    return {"zone": data["zone"], "instance_type": queue["instance_type"], "count": str(queue["count"])}
 
 
 def _number(text: str) -> Any:
@@ -247,15 +348,21 @@ def _tell(talk: _Talk, target: Path, as_json: bool) -> None:
         print(f"{target} is written. Next: slipway check {target}")
 
 
-def live_reservations(region: str) -> list[Offer]:
-    """The account's live capacity reservations in ``region``, largest first. Raises LookupError with the reason."""
+def live_reservations(region: str, session: Any = None) -> list[Offer]:
+    """The account's live capacity reservations in ``region``, largest first; through a boto3 ``session`` if given.
+
+    Raises LookupError with the reason when AWS does not say.
+    """
     import boto3
+    from botocore.exceptions import BotoCoreError
 
     from slipway.preflight.aws import Aws, Refused, Unasked
 
     try:
-        aws = Aws(boto3.session.Session(), region)
+        aws = Aws(session or boto3.session.Session(), region)
         answer = aws.call("ec2", "describe_capacity_reservations", Filters=[{"Name": "state", "Values": LIVE_STATES}])
+    except BotoCoreError as error:  # no such profile, a broken configuration
+        raise LookupError(f"the AWS configuration cannot be used: {error}") from None
     except (Unasked, Refused) as error:
         raise LookupError(str(error)) from None
     offers = [_offer(one) for one in answer.get("CapacityReservations", [])]
@@ -269,7 +376,7 @@ def _offer(one: Mapping[str, Any]) -> Offer:
         kind="capacity-block" if one.get("ReservationType") == "capacity-block" else "on-demand",
         instance_type=one.get("InstanceType", ""),
         zone=one.get("AvailabilityZone", ""),
-        total=one.get("TotalInstanceCount", 0),
+        total=instance_count(one),
         free=one.get("AvailableInstanceCount", 0),
         state=one.get("State", ""),
         end=f"{end:%Y-%m-%d %H:%M} UTC" if end else "",

@@ -27,6 +27,9 @@ from slipway.source import Place, Source, read_source
 PARALLELCLUSTER_VERSION = "3.16.1"
 """The ParallelCluster release the cluster configuration, the provider template and the images are made for."""
 
+RESULTS_PREFIX = "acceptance/"
+"""Where in the bucket the head node writes the reports of acceptance."""
+
 SIZE_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 SIZE = re.compile(r"^([0-9]{1,16})\s*(|B|KiB|MiB|GiB|TiB)$")
 GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,254}", re.ASCII)
@@ -352,6 +355,19 @@ class Queue(Part):
         """The facts of the queue's instance type."""
         return INSTANCE_TYPES[self.instance_type]
 
+    @property
+    def addresses(self) -> int:
+        """Private addresses that one node takes: efa-only interfaces have none; without EFA each network card has one.
+
+        Source: ParallelCluster 3.16.1, templates/queues_stack.py, add_network_interfaces.
+        """
+        return 1 if self.efa else self.instance.network_cards
+
+    @property
+    def interfaces(self) -> int:
+        """Network interfaces that one node has: with more than one EC2 gives it no public address. The same source."""
+        return 1 + self.instance.efa_interfaces if self.efa else self.instance.network_cards
+
 
 class Fsx(Part):
     """FSx for Lustre at /fsx: a new file system, or an existing one by its id alone.
@@ -502,6 +518,17 @@ class Settings(Part):
     def gpu_queue(self) -> Queue | None:
         """The queue that acceptance judges: the first one with GPUs."""
         return next((queue for queue in self.queues if queue.instance.gpus), None)
+
+    @property
+    def secret_arns(self) -> tuple[str, ...]:
+        """Every secret that the head node reads, each once."""
+        database, external = self.slurm.database, self.slurm.external_slurmdbd
+        arns = (
+            self.ngc_secret_arn,
+            database.password_secret_arn if database else None,
+            external.munge_key_secret_arn if external else None,
+        )
+        return tuple(dict.fromkeys(arn for arn in arns if arn))
 
 
 @dataclasses.dataclass(frozen=True)

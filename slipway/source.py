@@ -47,6 +47,7 @@ SECRETS = re.compile(
     r"|(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}"  # GitHub
     r"|glpat-[A-Za-z0-9_-]{20,}"  # GitLab
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"|(?<=://)[^/\s:@'\"<>${}]+:[^/\s@'\"<>${}]+@"  # a password in an address, https://user:password@host
 )
 SECRET_KEY = re.compile(r"passw|secret|token|api_?key|credential|private_?key", re.IGNORECASE)
 """Keys whose value is not repeated unless it is an ARN: whoever misunderstands them writes the secret itself."""

@@ -11,13 +11,20 @@ VERY_CLOSE = 0.75  # among names that all look alike, as instance types do
 
 
 def nearest(word: str, choices: Iterable[str], close: float = CLOSE) -> str | None:
-    """The choice that looks most like ``word``; None when none does."""
+    """The choice that looks most like ``word``, among equals the one that begins like it; None when none does."""
     if len(word) > LONGEST_WORD:
         return None
     import difflib
 
-    near = difflib.get_close_matches(word, list(choices), n=1, cutoff=close)
-    return near[0] if near else None
+    near = difflib.get_close_matches(word, list(choices), n=MOST_SHOWN, cutoff=close)
+    ratios = {choice: difflib.SequenceMatcher(None, choice, word).ratio() for choice in near}
+    best = [choice for choice in near if ratios[choice] == ratios[near[0]]]
+    return max(best, key=lambda choice: _beginning(choice, word), default=None)
+
+
+def _beginning(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def did_you_mean(word: str, choices: Iterable[str], close: float = CLOSE) -> str:

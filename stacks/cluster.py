@@ -19,6 +19,7 @@ from slipway.cluster_config import ClusterFacts, cluster_configuration
 from slipway.preflight.bootstrap import PROVIDER_TEMPLATE
 from slipway.settings import PARALLELCLUSTER_VERSION, Script, Settings
 from stacks.checks import accept
+from stacks.keys import grant_any_key
 from stacks.network import NetworkStack
 from stacks.observability import ObservabilityStack
 from stacks.storage import StorageStack
@@ -54,6 +55,7 @@ class ClusterStack(Stack):
         storage.grant_write_results(self._head_node_policy)
         observability.grant_remote_write(self._head_node_policy)
         self._grant_read_secret(self._head_node_policy)
+        self._grant_decrypt(self._head_node_policy, settings.secret_arns)
         self.cluster = self._cluster(self._provider())
         self.head_node_id = self.cluster.get_att_string("headNode.instanceId")
         self._head_node_alarm()
@@ -92,6 +94,12 @@ class ClusterStack(Stack):
             arns = [self._settings.ngc_secret_arn]
             iam.Grant.add_to_principal(grantee=grantee, actions=["secretsmanager:GetSecretValue"], resource_arns=arns)
 
+    def _grant_decrypt(self, policy: iam.ManagedPolicy, secret_arns: Sequence[str]) -> None:
+        """A secret may have a key of the site's own, which its ARN does not tell; see grant_any_key."""
+        if secret_arns:
+            context = {"kms:EncryptionContext:SecretARN": list(secret_arns)}
+            grant_any_key(policy, "secretsmanager", ["kms:Decrypt"], context)
+
     def _grant_read_scripts(self, grantee: iam.IGrantable) -> None:
         """Exactly these two objects; Asset.grant_read would open the whole bucket of all deployments of the account."""
         arns = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in (self._script, self._bundle)]
@@ -124,7 +132,27 @@ class ClusterStack(Stack):
         )
         self._grant_read_scripts(policy)  # its validators look whether they are there
         self._grant_look_at_site_parts(policy)
+        self._grant_attach_site_policies(policy)
         return policy
+
+    def _grant_attach_site_policies(self, policy: iam.ManagedPolicy) -> None:
+        """ParallelCluster's own role may attach policies below its path and a few of AWS's, but not the site's.
+
+        Source: aws-parallelcluster, cloudformation/policies/parallelcluster-policies.yaml, Sid IamPolicy.
+        """
+        queues = [arn for queue in self._settings.queues for arn in queue.policy_arns]
+        arns = list(dict.fromkeys([*self._settings.head_node.policy_arns, *queues]))
+        if not arns:
+            return
+        roles = f"role{PARALLELCLUSTER_PATH}*"
+        iam.Grant.add_to_principal(
+            grantee=policy,
+            actions=["iam:AttachRolePolicy", "iam:DetachRolePolicy"],
+            resource_arns=[f"arn:{Aws.PARTITION}:iam::{Aws.ACCOUNT_ID}:{roles}"],
+            conditions={"ArnEquals": {"iam:PolicyARN": arns}},
+        )
+        finding = f"IAM5[Resource::arn:<AWS::Partition>:iam::<AWS::AccountId>:{roles}]"
+        accept(policy, finding, "ParallelCluster names the roles; the condition names the policies")
 
     def _grant_look_at_site_parts(self, policy: iam.ManagedPolicy) -> None:
         scripts = [*self._settings.head_node.scripts, *self._compute_scripts()]
@@ -135,6 +163,7 @@ class ClusterStack(Stack):
         if slurm.external_slurmdbd and slurm.external_slurmdbd.munge_key_secret_arn:
             # The validator looks into this one: it must be base64 of the right length.
             parts.append(([slurm.external_slurmdbd.munge_key_secret_arn], "secretsmanager:GetSecretValue"))
+            self._grant_decrypt(policy, parts[-1][0])
         for arns, action in parts:
             if arns:
                 iam.Grant.add_to_principal(grantee=policy, actions=[action], resource_arns=arns)

@@ -10,7 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from slipway.settings import Network, Settings
-from stacks.checks import accept
+from stacks.checks import accept, accept_empty
 
 PUBLIC_PREFIX = 26  # the head node and the NAT gateway
 
@@ -26,6 +26,8 @@ class NetworkStack(Stack):
         self.compute_subnet_id = network.compute_subnet_id or self.vpc.private_subnets[0].subnet_id
         self.has_existing_security_group = network.security_group_id is not None
         self.node_security_group = self._node_security_group(network.security_group_id)
+        if self.has_existing_security_group:  # only in an existing VPC, by the settings' rules
+            accept_empty(self)
         CfnOutput(self, "VpcId", value=self.vpc.vpc_id)
         CfnOutput(self, "HeadNodeSubnetId", value=self.head_node_subnet_id)
         CfnOutput(self, "ComputeSubnetId", value=self.compute_subnet_id)

@@ -16,14 +16,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from slipway.settings import Association, Fsx, Storage
+from slipway.settings import RESULTS_PREFIX, Association, Fsx, Storage
 from stacks.checks import accept, every_resource_of_export
+from stacks.keys import grant_any_key
 from stacks.network import NetworkStack, close_egress
 
 LUSTRE_VERSION = "2.15"
 LUSTRE_PORTS = (ec2.Port.tcp(988), ec2.Port.tcp_range(1018, 1023))  # FSx for Lustre user guide, access control
 KEPT = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
-RESULTS_PREFIX = "acceptance/"
 CHANGES = ["NEW", "CHANGED", "DELETED"]
 OLD_VERSIONS_KEPT = Duration.days(90)
 BROKEN_UPLOADS_KEPT = Duration.days(7)
@@ -55,6 +55,13 @@ class StorageStack(Stack):
         arns = [self.bucket.arn_for_objects(f"{RESULTS_PREFIX}*")]
         iam.Grant.add_to_principal(grantee=policy, actions=actions, resource_arns=arns)
         accept(policy, self._every_result(), "the names of runs are not known at deployment")
+        if not self._is_new_bucket:
+            self._grant_encrypt_results(policy)
+
+    def _grant_encrypt_results(self, policy: iam.ManagedPolicy) -> None:
+        """An existing bucket may have a key of the site's own, which its name does not tell; see grant_any_key."""
+        arns = [self.bucket.bucket_arn, self.bucket.arn_for_objects(f"{RESULTS_PREFIX}*")]  # with a bucket key, without
+        grant_any_key(policy, "s3", ["kms:GenerateDataKey", "kms:Decrypt"], {"kms:EncryptionContext:aws:s3:arn": arns})
 
     def _every_result(self) -> str:
         if self._is_new_bucket:

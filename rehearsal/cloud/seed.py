@@ -8,20 +8,27 @@ template: aws-parallelcluster 3.16.1 (`pcluster/constants.py`, user guide "Custo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from moto.ec2.models import ec2_backends, subnets, vpcs
 from moto.ec2.models.amis import Ami
-from moto.secretsmanager.models import secretsmanager_backends
 
 from rehearsal.cloud.capacity import add_reservation
 from rehearsal.cloud.clients import Clients
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud.model import ACCOUNT, PARTITION
 from rehearsal.cloud.quotas import set_quota
+from rehearsal.cloud.site import (
+    FileSystem,
+    SecurityGroup,
+    make_file_system,
+    make_placement_group,
+    make_policy,
+    make_secret,
+    make_security_group,
+    next_id,
+)
 
 PARALLELCLUSTER_VERSION = "3.16.1"
 _QUALIFIER = "hnb659fds"
@@ -50,13 +57,17 @@ _AMI_MOMENT = datetime(2026, 8, 8, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Reservation:
-    """A capacity reservation that settings name; `kind` is capacity-block or on-demand, `count` is in instances."""
+    """A capacity reservation that settings name; `kind` is capacity-block or on-demand, `count` is in instances.
+
+    `placement_group`: the name of the group that it was made in.
+    """
 
     id: str
     instance_type: str
     count: int
     zone: str
     kind: str
+    placement_group: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +93,8 @@ class ExistingNetwork:
 class Seed:
     """All that is there before the deployment.
 
-    `objects` are (bucket, key); `service_roles`: services whose linked role was made, such as spot.amazonaws.com.
+    `objects` are (bucket, key), `scripts` (bucket, key, text); `secret_arns` hold a key of NVIDIA's registry each,
+    `secrets` are (ARN, text); `service_roles`: services whose linked role was made, such as spot.amazonaws.com.
     """
 
     reservations: tuple[Reservation, ...] = ()
@@ -92,6 +104,12 @@ class Seed:
     objects: tuple[tuple[str, str], ...] = ()
     service_roles: tuple[str, ...] = ()
     network: ExistingNetwork | None = None
+    security_groups: tuple[SecurityGroup, ...] = ()
+    file_systems: tuple[FileSystem, ...] = ()
+    scripts: tuple[tuple[str, str, bytes], ...] = ()
+    policy_arns: tuple[str, ...] = ()
+    placement_groups: tuple[str, ...] = ()
+    secrets: tuple[tuple[str, str], ...] = ()
 
 
 def plant(clients: Clients, seed: Seed) -> None:
@@ -109,11 +127,14 @@ def plant(clients: Clients, seed: Seed) -> None:
             reservation.count,
             reservation.zone,
             reservation.kind,
+            **_placed(clients.region, reservation),
         )
     for name in seed.key_pairs:
         clients("ec2").create_key_pair(KeyName=name, KeyType="ed25519")  # pcluster warns of RSA
     for arn in seed.secret_arns:
-        _secret(clients, arn)
+        make_secret(clients, arn, _NGC_KEY)
+    for arn, text in seed.secrets:
+        make_secret(clients, arn, text)
     for bucket in seed.buckets:
         _closed_bucket(clients, bucket)
     for bucket, key in seed.objects:
@@ -122,6 +143,26 @@ def plant(clients: Clients, seed: Seed) -> None:
         clients("iam").create_service_linked_role(AWSServiceName=service)
     if seed.network is not None:
         make_network(clients, seed.network)
+    _site(clients, seed)
+
+
+def _placed(region: str, reservation: Reservation) -> dict[str, str]:
+    name = reservation.placement_group
+    return {"PlacementGroupArn": f"arn:{PARTITION}:ec2:{region}:{ACCOUNT}:placement-group/{name}"} if name else {}
+
+
+def _site(clients: Clients, seed: Seed) -> None:
+    """What settings name of a site beside its network: the groups first, since file systems lie in them."""
+    for group in seed.security_groups:
+        make_security_group(clients, group)
+    for system in seed.file_systems:
+        make_file_system(clients, system)
+    for bucket, key, body in seed.scripts:
+        clients("s3").put_object(Bucket=bucket, Key=key, Body=body)
+    for arn in seed.policy_arns:
+        make_policy(clients, arn)
+    for name in seed.placement_groups:
+        make_placement_group(clients, name)
 
 
 def make_bucket(clients: Clients, name: str) -> None:
@@ -242,30 +283,10 @@ def _images(region: str) -> None:
             )
 
 
-def _secret(clients: Clients, arn: str) -> None:
-    """A secret with exactly that ARN: its last seven characters are AWS's random suffix, not part of the name."""
-    name = arn.split(":secret:", 1)[1][:-7]
-    clients("secretsmanager").create_secret(Name=name, SecretString=_NGC_KEY)
-    for secret in secretsmanager_backends[ACCOUNT][clients.region].secrets.values():
-        if secret.name == name:
-            secret.arn = arn
-
-
-@contextmanager
-def _next_id(module: Any, function: str, wanted: str) -> Iterator[None]:
-    """Make moto give the next resource the id that settings name."""
-    original = getattr(module, function)
-    setattr(module, function, lambda: wanted)
-    try:
-        yield
-    finally:
-        setattr(module, function, original)
-
-
 def make_network(clients: Clients, network: ExistingNetwork) -> None:
     """Private subnets get a NAT gateway when there is a public one for it to stand in."""
     ec2 = clients("ec2")
-    with _next_id(vpcs, "random_vpc_id", network.vpc_id):
+    with next_id(vpcs, "random_vpc_id", network.vpc_id):
         ec2.create_vpc(CidrBlock=network.cidr)
     for name in ("EnableDnsSupport", "EnableDnsHostnames"):
         ec2.modify_vpc_attribute(VpcId=network.vpc_id, **{name: {"Value": True}})
@@ -273,7 +294,7 @@ def make_network(clients: Clients, network: ExistingNetwork) -> None:
     ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=network.vpc_id)
     public_table = _table(ec2, network.vpc_id, GatewayId=gateway)
     for subnet in network.subnets:
-        with _next_id(subnets, "random_subnet_id", subnet.id):
+        with next_id(subnets, "random_subnet_id", subnet.id):
             ec2.create_subnet(VpcId=network.vpc_id, CidrBlock=subnet.cidr, AvailabilityZone=subnet.zone)
         ec2.modify_subnet_attribute(SubnetId=subnet.id, MapPublicIpOnLaunch={"Value": subnet.public})
         if subnet.public:

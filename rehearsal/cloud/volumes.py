@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from moto.core.exceptions import JsonRESTError
@@ -32,8 +33,10 @@ def add_volume(region: str, volume_id: str, kind: str, file_system_id: str, life
     }
 
 
-def add_cache(region: str, cache_id: str, vpc_id: str, lifecycle: str = "AVAILABLE") -> None:
-    """A file cache that is there."""
+def add_cache(
+    region: str, cache_id: str, vpc_id: str, lifecycle: str = "AVAILABLE", interfaces: Sequence[str] = ()
+) -> None:
+    """A file cache that is there; ``interfaces`` are the ids of its network interfaces."""
     _kept(fsx_backends[ACCOUNT][region], "caches")[cache_id] = {
         "FileCacheId": cache_id,
         "FileCacheType": "LUSTRE",
@@ -41,6 +44,7 @@ def add_cache(region: str, cache_id: str, vpc_id: str, lifecycle: str = "AVAILAB
         "Lifecycle": lifecycle,
         "StorageCapacity": 1200,
         "VpcId": vpc_id,
+        "NetworkInterfaceIds": list(interfaces),
         "OwnerId": ACCOUNT,
         "CreationTime": time.time(),
         "DNSName": f"{cache_id}.fsx.{region}.amazonaws.com",

@@ -1,4 +1,8 @@
-"""Runs a node's custom actions as ParallelCluster does: from S3, as root, with their arguments, in bounded time."""
+"""Runs a node's custom actions as ParallelCluster does: from S3, as root, with their arguments, in bounded time.
+
+All scripts are fetched before the first one runs, and each is started by the kernel, with no shell in between.
+Source: aws-parallelcluster-cookbook, custom_action_executor.py.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from rehearsal.hosts.host import Host
 BOOTSTRAP_TIMEOUT_S = 2100.0
 _TAIL_LINES = 20
 _DIRECTORY = "/opt/parallelcluster/custom-actions"
+_STARTS = (b"#!", b"\x7fELF")  # of what the kernel can run
 _FAULT = re.compile(r"slipway: FAULT .*?\bstep=(?P<step>\S+)")
 
 
@@ -57,8 +62,12 @@ def run_custom_actions(
     actions together. NodeFailed: one could not be fetched, exited with another code than 0, or ran out of time.
     """
     deadline = time.monotonic() + min(timeout_s, BOOTSTRAP_TIMEOUT_S)
-    for position, action in enumerate(custom_actions(configuration)):
-        script = fetch_script(host.name, action.script, s3)
+    actions = custom_actions(configuration)
+    scripts = [fetch_script(host.name, action.script, s3) for action in actions]
+    for position, (action, script) in enumerate(zip(actions, scripts, strict=True)):
+        if not script.startswith(_STARTS):
+            reason = "the kernel cannot run it (Exec format error): its first line is not #!INTERPRETER"
+            raise NodeFailed(host.name, action.script, 1, None, [], reason)
         path = f"{_DIRECTORY}/on-node-configured-{position}.sh"
         host.put(path, script, 0o700)
         _run(host, action, path, on_line, deadline - time.monotonic())
@@ -76,6 +85,12 @@ def fetch_script(host: str, address: str, s3: Any) -> bytes:
     return body
 
 
+def _environment(action: CustomAction) -> dict[str, str]:
+    """What scripts of ParallelCluster 2 look at; the second is a bash array."""
+    arguments = " ".join(f'"{argument}"' for argument in action.args)
+    return {"cfn_postinstall": f'"{action.script}"', "cfn_postinstall_args": f"({arguments})"}
+
+
 def _run(host: Host, action: CustomAction, path: str, on_line: Callable[[str], None], timeout_s: float) -> None:
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     step: list[str] = []
@@ -87,7 +102,7 @@ def _run(host: Host, action: CustomAction, path: str, on_line: Callable[[str], N
             step.append(fault["step"])
         on_line(line)
 
-    done = host.stream([path, *action.args], take, timeout_s=max(timeout_s, 0.1))
+    done = host.stream([path, *action.args], take, env=_environment(action), timeout_s=max(timeout_s, 0.1))
     if done.ok:
         return
     reason = f"not done after {timeout_s:.0f} s" if done.timed_out else "a custom action failed"

@@ -32,7 +32,7 @@ class NodeFailed(HostsError):
     """A custom action failed on a host.
 
     host: name of the host; script: its S3 address; rc: exit code (124: it ran out of time); step: the failing step,
-    from the script's `slipway: FAULT` line, or None; tail: the last lines it printed.
+    from the script's `slipway: FAULT` line, or None; tail: the last lines it printed; reason: what happened to it.
     """
 
     def __init__(self, host: str, script: str, rc: int, step: str | None, tail: list[str], reason: str) -> None:
@@ -41,6 +41,7 @@ class NodeFailed(HostsError):
         self.rc = rc
         self.step = step
         self.tail = tail
+        self.reason = reason
         where = f"{host}: step {step}" if step else host
         lines = "\n".join(tail)
         super().__init__(f"{where}: {reason} ({script}, exit {rc}). Last lines:\n{lines or '(nothing was printed)'}")

@@ -37,7 +37,8 @@ class Fleet:
     """All hosts of one rehearsal.
 
     run_dir: a directory of this rehearsal (the hosts' files live on a bounded tmpfs below it); cidr, gateway_ip: the
-    network of the hosts and the engine's address in it; tools_dir: what rehearsal/standins/setup.sh made.
+    network of the hosts and the engine's address in it; tools_dir: what rehearsal/standins/setup.sh made; mounts:
+    absolute paths at which every host sees one shared directory each, beside /fsx and /home.
     """
 
     def __init__(
@@ -52,12 +53,15 @@ class Fleet:
         link_rate_mbit: float | None = LINK_RATE_MBIT,
         disk_mib: int = DISK_MIB,
         aws_port: int = AWS_PORT,
+        mounts: Sequence[str] = (),
     ) -> None:
         self._dir = run_dir / "hosts"
         self._tools = tools_dir.resolve()
         self._network = Network(cidr, gateway_ip)
         self._link_rate_mbit = link_rate_mbit
         self._disk_mib = disk_mib
+        self._places = {"slurm": "/opt/slurm", "home": "/home", "fsx": "/fsx"}
+        self._places |= {f"mount{number}": path for number, path in enumerate(mounts, start=1)}
         self._groups = cgroups.Groups(secrets.token_hex(6))
         self._facts = image.ClusterFacts(cluster, region, f"http://{gateway_ip}:{aws_port}", secrets.token_bytes(128))
         self._started = False
@@ -104,10 +108,10 @@ class Fleet:
             self.hosts[spec.name] = Host(spec, leader, self._groups, time.monotonic() - begin)
         return [self.hosts[spec.name] for spec in specs]
 
-    def write_slurm(self) -> None:
+    def write_slurm(self, site: slurm.Parameters = slurm.NONE) -> None:
         """Write /opt/slurm as ParallelCluster lays it out, for the hosts booted so far (queues in their order)."""
         specs = [host.spec for host in self.computes]
-        slurm.write_tree(self._shared("slurm"), self._facts.cluster, self.head.spec, specs)
+        slurm.write_tree(self._shared("slurm"), self._facts.cluster, self.head.spec, specs, site)
 
     def start_slurm(self, *hosts: Host, timeout_s: float = 30) -> None:
         """Start munge and Slurm's services on these hosts (default: all); the head node first."""
@@ -116,6 +120,7 @@ class Fleet:
         others = [host for host in chosen if host.spec.role != "head"]
         for host in heads:
             _start_service(host, "slurmctld", timeout_s)
+            _wait_controller(host, timeout_s)
         with ThreadPoolExecutor(max_workers=4) as pool:
             for done in [pool.submit(_start_service, host, "slurmd", timeout_s) for host in others]:
                 done.result()
@@ -199,7 +204,7 @@ class Fleet:
         self._dir.mkdir(parents=True, exist_ok=True)
         run(["mount", "-t", "tmpfs", "-o", f"size={self._disk_mib}m,mode=755", "slipway-hosts", str(self._dir)])
         self._started = True
-        for name in ("slurm", "home", "fsx"):
+        for name in self._places:
             self._shared(name).mkdir(parents=True)
         self._shared("fsx").chmod(0o1777)
         user_home = self._shared("home") / image.CLUSTER_USER
@@ -254,8 +259,7 @@ class Fleet:
             )
 
     def _binds(self, spec: HostSpec, root: Path) -> list[str]:
-        shared = {"slurm": "/opt/slurm", "home": "/home", "fsx": "/fsx"}
-        binds = [f"--bind={self._shared(name)}:{place}" for name, place in shared.items()]
+        binds = [f"--bind={self._shared(name)}:{place}" for name, place in self._places.items()]
         binds.append(f"--bind-ro={self._dir / 'shared/etc-hosts'}:/etc/hosts")
         binds.append(f"--bind-ro={self._tools / 'aws'}:{image.AWS_TOOL_DIR}")
         binds.append(f"--bind-ro={self._tools / 'nccl-tests'}:{image.NCCL_TESTS_DIR}")
@@ -312,6 +316,18 @@ def _start_service(host: Host, service: str, timeout_s: float) -> None:
     status = host.exec(["systemctl", "--no-pager", "--lines=8", "status", "munge", service], timeout_s=20)
     detail = (done.stderr + status.stdout).strip()
     raise SlurmNotReady(f"{host.name}: {service} did not start (exit {done.rc}):\n{detail}")
+
+
+def _wait_controller(host: Host, timeout_s: float) -> None:
+    """Until slurmctld answers: one that a parameter of the site ended is told with its own last words."""
+    deadline = time.monotonic() + timeout_s
+    while " is UP" not in host.exec(["scontrol", "ping"], timeout_s=20).stdout:
+        is_running = host.exec(["systemctl", "is-active", "--quiet", "slurmctld"], timeout_s=20).ok
+        if not is_running or time.monotonic() > deadline:
+            log = host.exec(["tail", "-n", "8", "/var/log/slurmctld.log"], timeout_s=20).stdout.rstrip()
+            state = f"no answer after {timeout_s:.0f} s" if is_running else "it ended"
+            raise SlurmNotReady(f"{host.name}: slurmctld did not start: {state}. Last lines of its log:\n{log}")
+        time.sleep(_POLL_S)
 
 
 def _children(pid: int) -> list[int]:

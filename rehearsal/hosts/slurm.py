@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Sequence
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rehearsal.hosts.errors import HostsError
@@ -75,21 +79,109 @@ PMIxCollFence=ring
 """
 
 
-def write_tree(target: Path, cluster: str, head: HostSpec, computes: Sequence[HostSpec]) -> None:
-    """Write /opt/slurm (bin, sbin, etc) into `target`, for these hosts."""
+#: Parameters that the local hosts need as they are: how the name begins, in small letters -> why.
+_OURS = {
+    "accounting": "no slurmdbd runs behind the local hosts",
+    "jobacct": "no slurmdbd runs behind the local hosts",
+    "jobcomp": "no slurmdbd runs behind the local hosts",
+    "proctrack": "the jobs of local hosts have no control groups",
+    "taskplugin": "the jobs of local hosts have no control groups",
+    "slurmdparameters": "the local hosts use it to be instances of another size",
+    "mpi": "MPI between the local hosts is Open MPI's, with PMIx",
+}
+_PLUGIN = re.compile(r"[a-z_]+/[a-z0-9_]+")
+_PLUGIN_FILES = "/usr/lib/*/slurm*/{name}.so"
+_PROBE = """\
+ClusterName=probe
+SlurmctldHost=localhost
+NodeName=node CPUs=1
+PartitionName=probe Nodes=node {partition}
+{cluster}
+"""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The site's own parameters of slurm.conf: of the cluster, and of each queue's partition line."""
+
+    cluster: Mapping[str, str] = field(default_factory=dict)
+    queues: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+NONE = Parameters()
+
+
+def choose(wanted: Parameters) -> tuple[Parameters, list[str]]:
+    """Those that this machine's Slurm can be given, and a line for each other one: which, and why not.
+
+    HostsError: Slurm knows a parameter and refuses its value; it would on AWS as well.
+    """
+    left_out: list[str] = []
+    cluster = _chosen(wanted.cluster, "slurm.conf", lambda line: _PROBE.format(cluster=line, partition=""), left_out)
+    queues = {
+        queue: _chosen(values, f"partition {queue}", lambda line: _PROBE.format(cluster="", partition=line), left_out)
+        for queue, values in wanted.queues.items()
+    }
+    return Parameters(cluster, queues), left_out
+
+
+def _chosen(wanted: Mapping[str, str], where: str, probe: Callable[[str], str], left_out: list[str]) -> dict[str, str]:
+    kept = {}
+    for key, value in wanted.items():
+        reason = next(_reasons(key, value, probe(f"{key}={value}"), where), "")
+        if reason:
+            left_out.append(f"{where}: {key}={value} is not tried: {reason}")
+        else:
+            kept[key] = value
+    return kept
+
+
+def _reasons(key: str, value: str, probe: str, where: str) -> Iterator[str]:
+    yield from (why for start, why in _OURS.items() if key.lower().startswith(start))
+    for plugin in _PLUGIN.findall(value) if _PLUGIN.match(value) else ():
+        if not list(Path("/").glob(_PLUGIN_FILES.format(name=plugin.replace("/", "_")).lstrip("/"))):
+            yield f"this machine's Slurm has no plugin {plugin}"
+    said = _parse(probe)
+    if "unrecognized key" in said:
+        yield "this machine's Slurm does not know it"
+    elif said:
+        raise HostsError(f"{where}: {key}={value}: Slurm refuses it: {said.splitlines()[0]}")
+
+
+def _parse(text: str) -> str:
+    """What Slurm's own parser has against a slurm.conf; empty when it takes it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write(text)
+        file.flush()
+        # Of all commands this one reads slurm.conf and then asks nobody.
+        done = subprocess.run(
+            ["scontrol", "show", "hostnames", "node"],
+            env={"PATH": "/usr/bin:/bin", "SLURM_CONF": file.name},
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    return "" if done.returncode == 0 else done.stderr.replace("scontrol: ", "")
+
+
+def write_tree(
+    target: Path, cluster: str, head: HostSpec, computes: Sequence[HostSpec], site: Parameters = NONE
+) -> None:
+    """Write /opt/slurm (bin, sbin, etc) into `target`, for these hosts and with the site's parameters."""
     _links(target / "bin", _USER_COMMANDS, "/usr/bin")
     _links(target / "sbin", _DAEMONS, "/usr/sbin")
     etc = target / "etc"
     queues = list(dict.fromkeys(host.queue for host in computes))
-    write(etc / "slurm.conf", _MAIN.format(cluster=cluster).encode())
+    write(etc / "slurm.conf", _main(cluster, site.cluster).encode())
     write(etc / "mpi.conf", _MPI.encode())
-    write(etc / "slurm_parallelcluster.conf", _cluster_part(head, queues).encode())
+    write(etc / "slurm_parallelcluster.conf", _cluster_part(head, queues, site.cluster).encode())
     gres = "".join(f"include pcluster/slurm_parallelcluster_{queue}_gres.conf\n" for queue in queues)
     write(etc / "gres.conf", b"include slurm_parallelcluster_gres.conf\n")
     write(etc / "slurm_parallelcluster_gres.conf", gres.encode())
     for position, queue in enumerate(queues):
         hosts = [host for host in computes if host.queue == queue]
-        part = _partition(queue, hosts, default=position == 0)
+        part = _partition(queue, hosts, site.queues.get(queue, {}), default=position == 0)
         write(etc / f"pcluster/slurm_parallelcluster_{queue}_partition.conf", part.encode())
         write(etc / f"pcluster/slurm_parallelcluster_{queue}_gres.conf", "".join(map(_gres_line, hosts)).encode())
 
@@ -104,17 +196,28 @@ def _links(directory: Path, names: Sequence[str], source: str) -> None:
             link.symlink_to(f"{source}/{name}")
 
 
-def _cluster_part(head: HostSpec, queues: Sequence[str]) -> str:
+def _main(cluster: str, site: Mapping[str, str]) -> str:
+    """Without the lines that the site's own replace: Slurm would tell each command that they are there twice."""
+    replaced = {key.lower() for key in site}
+    lines = _MAIN.format(cluster=cluster).splitlines(keepends=True)
+    return "".join(line for line in lines if line.partition("=")[0].lower() not in replaced)
+
+
+def _cluster_part(head: HostSpec, queues: Sequence[str], site: Mapping[str, str]) -> str:
+    own = "".join(f"{key}={value}\n" for key, value in site.items())
     includes = "".join(f"include pcluster/slurm_parallelcluster_{queue}_partition.conf\n" for queue in queues)
-    return f"SlurmctldHost={head.name}({head.ip})\n{includes}"
+    return f"SlurmctldHost={head.name}({head.ip})\n{own}{includes}"
 
 
-def _partition(queue: str, hosts: Sequence[HostSpec], *, default: bool) -> str:
+def _partition(queue: str, hosts: Sequence[HostSpec], site: Mapping[str, str], *, default: bool) -> str:
     names = ",".join(host.name for host in hosts)
     lines = [_node_line(host) for host in hosts]
     lines.append(f"NodeSet={queue}_nodes Nodes={names}")
-    flag = "YES" if default else "NO"
-    lines.append(f"PartitionName={queue} Nodes={queue}_nodes MaxTime=INFINITE State=UP Default={flag}")
+    given = {key.lower() for key in site}
+    own = {"MaxTime": "INFINITE", "State": "UP", "Default": "YES" if default else "NO"}
+    values = {**{key: value for key, value in own.items() if key.lower() not in given}, **site}
+    parameters = " ".join(f"{key}={value}" for key, value in values.items())
+    lines.append(f"PartitionName={queue} Nodes={queue}_nodes {parameters}")
     return "\n".join(lines) + "\n"
 
 

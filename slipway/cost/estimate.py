@@ -18,10 +18,8 @@ SPOT_NOTE = "spot changes hourly; the on-demand price is its upper bound"
 KIND_WORDS = {"capacity-block": "capacity block", "on-demand": "on-demand reservation"}
 PRICE_KINDS = {"capacity-block": "capacity-block", "on-demand": "instance"}
 
-ASSUMPTIONS = (
-    f"list prices in USD without tax and discounts; a month has {HOURS_A_MONTH} hours",
-    "low: the nodes that are always there (min_count); high: all nodes there can be (max_count)",
-)
+PRICES_ASSUMPTION = f"list prices in USD without tax and discounts; a month has {HOURS_A_MONTH} hours"
+NODES_ASSUMPTION = "low: the nodes that are always there (min_count); high: all nodes there can be (max_count)"
 BLOCK_ASSUMPTION = (
     "a capacity block is paid up front: its price here is what AWS asks for a new one, yours is on its invoice;"
     " the operating system's fee is not counted"
@@ -279,7 +277,9 @@ def _window(
 
 
 def _assumptions(s: Settings) -> Iterator[str]:
-    yield from ASSUMPTIONS
+    yield PRICES_ASSUMPTION
+    if any(queue.max_count > queue.min_count for queue in s.queues):
+        yield NODES_ASSUMPTION
     if any(queue.reservation and queue.reservation.kind == "capacity-block" for queue in s.queues):
         yield BLOCK_ASSUMPTION
     if s.observability.prometheus:

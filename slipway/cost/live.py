@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipway.cost.model import PRICE_LIST, Price, Reserved
 from slipway.preflight.aws import Aws, Pending, Refused, Unasked
+from slipway.reservations import instance_count
 
 if TYPE_CHECKING:
     from slipway.settings import Settings
@@ -53,14 +54,19 @@ class Answers:
     why_not_reserved: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def connect(region: str) -> Aws:
-    """AWS in ``region``. Raises Unasked without credentials, and where the price list is none in US dollars."""
+def connect(region: str, session: Any = None) -> Aws:
+    """AWS in ``region``, through a boto3 ``session`` or the default one.
+
+    Raises Unasked without credentials, and where the price list is none in US dollars.
+    """
     import boto3
     import botocore.session
     from botocore.exceptions import BotoCoreError
 
     if region.startswith(OTHER_PARTITIONS):
         raise Unasked(f"the price list of {region}'s partition is not asked")
+    if session is not None:
+        return Aws(session, region)
     core = botocore.session.get_session()
     core.set_config_variable("metadata_service_timeout", METADATA_TIMEOUT_S)
     core.set_config_variable("metadata_service_num_attempts", 1)
@@ -154,7 +160,7 @@ def _reserved(pending: Pending) -> Reserved:
     shape = pending.result()["CapacityReservations"][0]
     end, start = shape.get("EndDate"), shape.get("StartDate")
     hours = (end - start).total_seconds() / 3600 if end and start else None
-    return Reserved(int(shape["TotalInstanceCount"]), hours)
+    return Reserved(instance_count(shape), hours)
 
 
 def _usage(pattern: str) -> Callable[[Attributes], bool]:

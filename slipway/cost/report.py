@@ -156,6 +156,8 @@ def _row(part: Part) -> tuple[str, str, str, str, str]:
     source = part.price.told if part.price else ""
     if part.state is State.KNOWN and part.usd_per_hour:
         return part.name, part.quantity, *_amounts(part.usd_per_hour), source
+    if part.state is State.NOTHING and part.group == "compute":
+        return part.name, "in the reservation below", "", "", ""
     unit = f"{part.price.usd:g} {part.price.unit}" if part.price else ""
     return part.name, part.quantity or unit, part.state.value, "", source
 
@@ -224,13 +226,12 @@ def summary(result: CostEstimate) -> str:
     """The whole in one line."""
     cluster = result.cluster_per_hour
     month = _money(cluster.times(HOURS_A_MONTH))
-    line = f"{result.cluster} in {result.region}: {_money(cluster)} USD/h, {month} USD/month"
+    least, without = ("at least ", f" without {', '.join(result.unknown)}") if result.unknown else ("", "")
+    line = f"{result.cluster} in {result.region}: {least}{_money(cluster)} USD/h, {month} USD/month{without}"
     reserved = result.reservations_per_hour
     if reserved.high:
         month = _money(reserved.times(HOURS_A_MONTH))
         line += f"; beside it, paid anyway: reservations {_money(reserved)} USD/h, {month} USD/month"
-    if result.unknown:
-        line += f"; at least: {len(result.unknown)} unknown"
     return f"{line}; above budget" if result.above_budget else line
 
 

@@ -23,7 +23,7 @@ from slipway.errors import Fault, SettingsError
 from slipway.faults import did_you_mean
 from slipway.importer.ledger import Path
 from slipway.settings import PARALLELCLUSTER_VERSION
-from slipway.source import Source, read_source
+from slipway.source import Source, read_source, redacted
 
 PLACEHOLDER = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{\{?[^{}]*\}?\}|<[^<>]+>|^![\w:]+", re.ASCII)
 VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", re.ASCII)
@@ -133,7 +133,7 @@ class _Reader:
 
     def fault(self, path: Path, rule: str, hint: str = "") -> None:
         value = self._source.value(path)
-        self.faults.append(Fault(self._source.file, self._source.line(path), spell(path), value, rule, hint))
+        self.faults.append(Fault(self._source.file, self._source.line(path), redacted(spell(path)), value, rule, hint))
 
     def table(self, node: Any, schema: dict[str, Any], path: Path) -> dict[str, Any]:
         data = {}

@@ -18,8 +18,10 @@ from slipway.importer.translate import FILL
 from slipway.instances import INSTANCE_TYPES
 
 MAX_BYTES = 1 << 20
+MAX_LINE = 8192  # characters; a longer line is no variable of a runbook
 ASSIGNMENT = re.compile(r"\s*(?:(?:export|declare\s+-x|typeset\s+-x)\s+)?([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 EXPANSION = re.compile(r"\$[A-Za-z_{(0-9@*#?!$-]|`")
+COMMAND = re.compile(r"(?:\$\(|`)\s*([\w./-]*)", re.ASCII)
 WHOLE_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 PLAIN: tuple[tuple[tuple[str, ...], Path], ...] = (
     (runbook.REGION, ("region",)),
@@ -71,6 +73,10 @@ def read_variables(file: File | str) -> Variables:
     others: dict[int, str] = {}
     expansions = set()
     for number, line in enumerate(text.split("\n"), start=1):
+        if len(line) > MAX_LINE:
+            raise SettingsError(
+                [Fault(str(file), number, "", None, f"is longer than {MAX_LINE} characters", "is this the right file?")]
+            )
         match = ASSIGNMENT.fullmatch(line)
         if match is None:
             if line.strip() and not line.strip().startswith("#"):
@@ -80,6 +86,7 @@ def read_variables(file: File | str) -> Variables:
         expansions.discard(match[1])
         if EXPANSION.search(match[2]) and not _is_single_quoted(match[2]):
             expansions.add(match[1])
+            values[match[1]] = _to_be_filled(match[2], values[match[1]])
     if not values:
         raise SettingsError(
             [Fault(str(file), 0, "", None, "has no line such as export NAME=value", "is this the right file?")]
@@ -115,6 +122,17 @@ def _value(text: str) -> str:
             continue
         return words[0] if words and not part[:1].isspace() else ""
     return text.strip()
+
+
+def _to_be_filled(text: str, value: str) -> str:
+    """A value with an expansion, in a form that a later reader takes for a placeholder, too.
+
+    Of a command only its first word: what follows may be a password.
+    """
+    command = COMMAND.search(text)
+    if command:
+        return f"<output of {command[1] or 'a command'}>"
+    return value if is_placeholder(value) else f"<{re.sub('[<>]', '', value) or 'fill in'}>"
 
 
 def _is_single_quoted(text: str) -> bool:
@@ -193,8 +211,14 @@ def _explain(result: Imported, variables: Variables) -> None:
             result.ledger.decide(leaf, Fate.NOT_CARRIED, "no setting for this variable")
         else:
             result.ledger.decide(
-                leaf, Fate.NOT_CARRIED, f"{result.ledger.leaves[leaf]!r} is no assignment, and nothing is run"
+                leaf, Fate.NOT_CARRIED, f"{_command(result.ledger.leaves[leaf])} is no assignment, and nothing is run"
             )
+
+
+def _command(line: str) -> str:
+    """The first word of a line: what follows may be a password."""
+    word, _, rest = line.partition(" ")
+    return repr(f"{word.partition('=')[0][:40]}{' ...' if rest or '=' in word else ''}")
 
 
 def _complete(result: Imported, given: dict[str, str]) -> None:

@@ -17,13 +17,16 @@ from slipway.errors import EXIT_GOOD, EXIT_NO, Fault
 from slipway.faults import model_in
 from slipway.files import printable, write_whole
 from slipway.importer.configuration import is_placeholder
-from slipway.importer.ledger import Fate, Ledger, Path, get_at, moved_up, remove_at
-from slipway.importer.text import faults_in, settings_text
+from slipway.importer.ledger import Fate, Ledger, Path, get_at, moved_up, remove_at, set_at
+from slipway.importer.text import faults_in, schema_line, settings_text
+from slipway.importer.translate import FILL
 from slipway.settings import Settings
-from slipway.source import path_text
+from slipway.source import SECRET_KEY, SECRETS, path_text, redacted
 
 ROUNDS = 100  # one value a round; a file has a handful that are refused
 KEPT: tuple[Path, ...] = (("network",),)  # wrong ids are repaired, not left out: without them another network is meant
+WITHHELD = "looks like a secret: keep it in Secrets Manager, and make a new one, as this one is known"
+UNJUDGED = ("limit-unknown", "acceptance-nodes", "acceptance-gpus")  # rules that a change of the nodes can break
 TITLES = {
     Fate.NOT_CARRIED: "not carried over",
     Fate.TO_FILL: "to fill in",
@@ -53,9 +56,10 @@ class Target:
 
 def finish(imported: Imported, target: Target) -> int:
     """Write the settings and the report. 0 when everything is in the settings or implied and they are valid, else 1."""
+    withhold_secrets(imported)
     faults = leave_out_refused(imported)
     _comment_on(imported, faults)
-    text = settings_text(imported.settings, imported.comments, _head(imported))
+    text = settings_text(imported.settings, imported.comments, [*schema_line(target.output), *_head(imported)])
     if target.output is not None:
         write_whole(target.output, text, force=target.force)
     if faults:  # once more, for the lines of the text as it is written
@@ -85,12 +89,37 @@ def _further(imported: Imported, faults: list[Fault]) -> list[Fault]:
     return [fault for fault in faults if fault.path not in told]
 
 
+def withhold_secrets(imported: Imported) -> None:
+    """No secret gets into another file: left out, or to be filled in where the settings need a value."""
+    for path in reversed(list(_paths(imported.settings, ()))):  # from the end: the numbers of list items change
+        if not _is_secret(path, get_at(imported.settings, path)):
+            continue
+        target = _removable(path)
+        if target is not None:
+            _take_out(imported, target, WITHHELD)
+        else:
+            imported.ledger.take_back(path, WITHHELD)
+            set_at(imported.settings, path, FILL)
+            imported.comments[path] = WITHHELD
+            imported.ledger.add(Fate.TO_FILL, WITHHELD, path)
+
+
+def _is_secret(path: Path, value: Any) -> bool:
+    if not isinstance(value, str) or is_placeholder(value):
+        return False
+    return bool(SECRETS.search(value)) or (bool(SECRET_KEY.search(str(path[-1]))) and not value.startswith("arn:"))
+
+
 def leave_out_refused(imported: Imported) -> list[Fault]:
     """Leave out optional values that the rules refuse, each told; gives the faults that stay."""
     faults: list[Fault] = []
     for _ in range(ROUNDS):
         faults = faults_in(settings_text(imported.settings, imported.comments), "")
-        changed = any(_leave_out(imported, fault) for fault in faults) or _without_acceptance(imported, faults)
+        changed = (
+            _limits_stay_unused(imported, faults)
+            or any(_leave_out(imported, fault) for fault in faults)
+            or _without_acceptance(imported, faults)
+        )
         if not changed:
             break
     return faults
@@ -105,16 +134,39 @@ def _leave_out(imported: Imported, fault: Fault) -> bool:
     target = _removable(path)
     if target is None or _is_missed(imported.settings, target, fault):
         return False
-    text = f"{fault.rule}{f' ({fault.hint})' if fault.hint else ''}"
+    value = get_at(imported.settings, path)
+    shown = "" if isinstance(value, (dict, list)) or value is None else f"{value} "
+    text = f"{shown}{fault.rule}{f' ({fault.hint})' if fault.hint else ''}"
     told = text if target == path else f"{path_text(path[len(target) :]).lstrip('.')} {text}"
+    instead = _default_at(target)
+    _take_out(imported, target, told if instead is None else f"{told}; the default {instead} applies instead")
+    return True
+
+
+def _default_at(path: Path) -> str | None:
+    """What the settings take when ``path`` is left out, as the file would write it; None where there is no one word."""
+    default: Any = None
+    model: type[BaseModel] | None = Settings
+    for name in path:
+        field = model.model_fields.get(name) if model and isinstance(name, str) else None
+        default = field.default if field else None
+        if isinstance(name, str):
+            model = model_in(field.annotation) if field else None
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default) if isinstance(default, (str, int, float)) and default != "" else None
+
+
+def _take_out(imported: Imported, target: Path, why: str) -> None:
     remove_at(imported.settings, target)
-    imported.ledger.take_back(target, told)
+    imported.ledger.take_back(target, why)
+    gone = path_text(target)
+    imported.notes = [note for note in imported.notes if not note.startswith((f"{gone}.", f"{gone}:", f"{gone}["))]
     imported.comments = {
         moved_up(place, target) if isinstance(target[-1], int) else place: comment
         for place, comment in imported.comments.items()
         if place[: len(target)] != target
     }
-    return True
 
 
 def _is_missed(settings: dict[str, Any], target: Path, fault: Fault) -> bool:
@@ -163,6 +215,20 @@ def _is_needed(holder: Path, key: str) -> bool:
     if key in ("count", "max_count") and holder[:1] == ("queues",):
         return True  # one of the two
     return key in model.model_fields and model.model_fields[key].is_required()
+
+
+def _limits_stay_unused(imported: Imported, faults: list[Fault]) -> bool:
+    """Acceptance with settings of its own goes off, and keeps them, when the nodes are others than it can judge."""
+    fault = next((fault for fault in faults if fault.rule_name in UNJUDGED), None)
+    acceptance = imported.settings.get("acceptance")
+    if fault is None or not isinstance(acceptance, dict) or acceptance.get("scenario") == "none":
+        return False
+    imported.settings["acceptance"] = {**acceptance, "scenario": "none"}
+    imported.comments["acceptance", "scenario"] = fault.rule
+    text = f"acceptance is off: {fault.rule}. {fault.hint}".rstrip(". ")
+    kept = "; the limits stay in the file" if acceptance.get("limits") else ""
+    imported.notes.append(f"{text}{kept}")
+    return True
 
 
 def _without_acceptance(imported: Imported, faults: list[Fault]) -> bool:
@@ -214,7 +280,11 @@ def _as_json(imported: Imported, target: Target, text: str, faults: list[Fault])
     ledger = imported.ledger
     kinds = {
         fate.value.replace("-", "_"): [
-            {"path": ledger.spell(entry.path), "setting": path_text(entry.to), "text": entry.text}
+            {
+                "path": redacted(ledger.spell(entry.path)),
+                "setting": redacted(path_text(entry.to)),
+                "text": redacted(entry.text),
+            }
             for entry in ledger.of(fate)
         ]
         for fate in Fate
@@ -224,8 +294,8 @@ def _as_json(imported: Imported, target: Target, text: str, faults: list[Fault])
         "output": str(target.output) if target.output else None,
         "complete": not kinds["not_carried"] and not kinds["to_fill"] and not faults,
         **kinds,
-        "edited": imported.edits,
-        "notes": imported.notes,
+        "edited": [redacted(edit) for edit in imported.edits],
+        "notes": [redacted(note) for note in imported.notes],
         "faults": [fault.as_dict() for fault in faults],
         "settings": text,
     }

@@ -59,6 +59,8 @@ class Ledger:
 
     def below(self, path: Path) -> Iterator[Path]:
         """The leaves at or below ``path``."""
+        if path in self.leaves:  # nothing is below a leaf, and most decisions are about one
+            return iter((path,))
         return (leaf for leaf in self.leaves if leaf[: len(path)] == path)
 
     def rest(self) -> list[Path]:

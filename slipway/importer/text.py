@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path as File
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,6 +19,8 @@ from slipway.importer.ledger import Path, get_at
 from slipway.settings import SIZE_UNITS, Settings, examine_source
 from slipway.source import parse_source
 
+REPOSITORY = File(__file__).resolve().parents[2]
+SCHEMA = REPOSITORY / "clusters/settings.schema.json"
 SIZES: tuple[Path, ...] = (("acceptance", "min_bytes"), ("acceptance", "max_bytes"))
 
 
@@ -31,6 +35,14 @@ def settings_text(data: Mapping[str, Any], comments: Mapping[Path, str], head: S
     yaml.dump(tree, stream)
     lines = "".join(f"# {printable(line)}".rstrip() + "\n" for line in head)
     return f"{lines}\n{stream.getvalue()}" if lines else stream.getvalue()
+
+
+def schema_line(output: File | None) -> tuple[str, ...]:
+    """The head line that names the schema to editors; none outside the repository, where no relative path lasts."""
+    folder = output.parent.resolve() if output else None
+    if folder is None or not folder.is_relative_to(REPOSITORY) or not SCHEMA.is_file():
+        return ()
+    return (f"yaml-language-server: $schema={os.path.relpath(SCHEMA, folder)}",)
 
 
 def _ordered(node: Any, model: type[BaseModel] | None) -> Any:

@@ -18,6 +18,7 @@ from slipway.instances import INSTANCE_TYPES
 from slipway.settings import Settings
 
 FILL = "<fill in>"
+MOST_QUEUES = 50  # of one settings file
 ANYWHERE = {"name": "any", "region": "us-east-1", "zone": "us-east-1a"}  # for settings that only show a shape
 QUEUES: Path = ("Scheduling", "SlurmQueues")
 SLURM: Path = ("Scheduling", "SlurmSettings")
@@ -518,8 +519,13 @@ def _ours(t: Translation) -> dict[str, Any]:
     mounts = get_at(t.settings, ("storage", "mounts")) or []
     stand_ins = [{**one, "path": f"/mount{number}", "id": "fs-00000000"} for number, one in enumerate(mounts)]
     home = {"home": {"kind": "ebs", "size_gib": 1}} if get_at(t.settings, ("storage", "home")) else {}
-    settings = Settings.model_validate({**ANYWHERE, "queues": queues, "storage": {"mounts": stand_ins, **home}})
-    ours = cluster_configuration(settings, placeholder_facts(settings))
+    parts = []
+    for start in range(0, len(queues), MOST_QUEUES):  # a configuration of another tool may have more than ours
+        some = {"queues": queues[start : start + MOST_QUEUES], "storage": {"mounts": stand_ins, **home}}
+        settings = Settings.model_validate({**ANYWHERE, **some})
+        parts.append(cluster_configuration(settings, placeholder_facts(settings)))
+    ours = parts[0]
+    ours["Scheduling"]["SlurmQueues"] = [queue for part in parts for queue in part["Scheduling"]["SlurmQueues"]]
     for table in (ours, ours["HeadNode"], *ours["Scheduling"]["SlurmQueues"]):
         for key in ("Tags", "Networking", "CustomActions", "Iam"):  # ids and stand-ins, carried one by one
             table.pop(key, None)

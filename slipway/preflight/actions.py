@@ -128,8 +128,12 @@ RESOURCES: tuple[tuple[str, Condition, tuple[str, ...]], ...] = (
     ("Custom::PclusterCluster", _always, ("lambda:InvokeFunction",)),
 )
 
-# A resource of each service as the deployment names it, for policies that allow only some resources.
+# A resource of each service as the deployment names it, for policies that allow only some resources; an action that is
+# about another kind of resource has a row of its own.
 ARNS = {
+    "iam:CreatePolicy": "arn:{partition}:iam::{account}:policy/parallelcluster/{name}/HeadNodePolicy-1ABCDEFGHIJKL",
+    "iam:CreateServiceLinkedRole": "arn:{partition}:iam::{account}:role/aws-service-role/"
+    "s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_fs-0123456789abcdef0",
     "aps": "arn:{partition}:aps:{region}:{account}:workspace/ws-01234567-89ab-cdef-0123-456789abcdef",
     "budgets": "arn:{partition}:budgets::{account}:budget/{name}-monthly",
     "cloudformation": "arn:{partition}:cloudformation:{region}:{account}:stack/{name}-cluster-Provider-1ABCDEFGHIJKL/0",
@@ -151,6 +155,9 @@ def actions_needed(settings: Settings) -> list[str]:
     return sorted({action for _, when, actions in RESOURCES if when(settings) for action in actions})
 
 
-def services_of(actions: Iterable[str]) -> list[str]:
-    """The prefixes of the actions, sorted."""
-    return sorted({action.partition(":")[0] for action in actions})
+def by_resource(actions: Iterable[str]) -> dict[str, list[str]]:
+    """The actions by the row of ARNS that they are about."""
+    rows: dict[str, list[str]] = {}
+    for action in actions:
+        rows.setdefault(ARNS.get(action) or ARNS[action.partition(":")[0]], []).append(action)
+    return rows

@@ -6,6 +6,7 @@ call asked for twice is made once. Lists come complete: paginated operations are
 
 from __future__ import annotations
 
+import concurrent.futures
 import datetime
 import json
 import threading
@@ -17,6 +18,8 @@ from typing import Any
 CONNECT_TIMEOUT_S = 3
 READ_TIMEOUT_S = 8
 ATTEMPTS = 2  # one retry: an answer is worth seconds, not minutes
+CALL_TIMEOUT_S = 30  # of one call with its retry and all its pages: a server that sends a byte a second never times out
+LONGEST_REASON = 300  # characters of an error that is not AWS's own; a proxy's page is no reason
 MAX_PAGES = 50  # a list without end is no answer
 
 # Where the IAM action is not service:Operation. Source: service authorization reference.
@@ -38,6 +41,11 @@ ACTIONS = {
 DENIED = {
     "AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError",
     "AuthorizationErrorException", "403", "Forbidden", "UnauthorizedAccess", "AccessDeniedFault",
+}  # fmt: skip
+THROTTLE_PAUSES_S = (0.5, 1.5)  # Service Quotas and IAM allow few calls a second, and all are asked at once
+THROTTLED = {
+    "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestLimitExceeded",
+    "TooManyRequestsException", "SlowDown",
 }  # fmt: skip
 NO_CREDENTIALS = {
     "ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId", "UnrecognizedClientException",
@@ -66,12 +74,17 @@ class Refused(Exception):
 class Pending:
     """A call on its way. ``result()`` gives the response, or raises Refused or Unasked."""
 
-    def __init__(self, future: Future[dict[str, Any]]) -> None:
+    def __init__(self, future: Future[dict[str, Any]], name: str) -> None:
         self._future = future
+        self._name = name
+        self._ends = time.monotonic() + CALL_TIMEOUT_S
 
     def result(self) -> dict[str, Any]:
-        """The response, lists complete. The call itself is bounded in time, so waiting needs no bound of its own."""
-        return self._future.result()
+        """The response, lists complete, at most CALL_TIMEOUT_S seconds after the call began."""
+        try:
+            return self._future.result(max(0.0, self._ends - time.monotonic()))
+        except concurrent.futures.TimeoutError:
+            raise Unasked(f"{self._name} did not answer within {CALL_TIMEOUT_S} s") from None
 
 
 class Aws:
@@ -86,6 +99,7 @@ class Aws:
         self.region = region
         self.now = clock
         self.slowest_call: tuple[float, str] = (0.0, "")
+        self.answered = 0  # calls that AWS itself answered, be it with an error of its own
         self._session = session
         self._clients: dict[tuple[str, str], Future[Any]] = {}
         self._calls: dict[str, Pending] = {}
@@ -101,7 +115,7 @@ class Aws:
             if key in self._calls:
                 return self._calls[key]
             future: Future[dict[str, Any]] = Future()
-            pending = self._calls[key] = Pending(future)
+            pending = self._calls[key] = Pending(future, _action(service, operation))
         arguments = (future, service, operation, where, parameters)
         threading.Thread(target=self._run, args=arguments, daemon=True, name=f"{service}.{operation}").start()
         return pending
@@ -116,7 +130,7 @@ class Aws:
         return self.start(service, operation, region, **parameters).result()
 
     def _run(self, future: Future[dict[str, Any]], service: str, operation: str, region: str, parameters: Any) -> None:
-        name = f"{service}:{operation}"
+        name = _action(service, operation)
         try:
             client = self._client(service, region)
             name = f"{service}:{client.meta.method_to_api_mapping[operation]}"
@@ -124,12 +138,21 @@ class Aws:
                 self._actions.add(ACTIONS.get(name, name))
             began = time.monotonic()
             try:
-                response = _read(client, operation, parameters)
+                response = _read_patiently(client, operation, parameters)
             finally:
                 self._note(time.monotonic() - began, name)
+            if response.get("ResponseMetadata", {}).get("RequestId"):  # a proxy's page has none
+                self._count()
             future.set_result(response)
         except BaseException as error:
-            future.set_exception(_explained(error, name, region))
+            told = _explained(error, name, region)
+            if isinstance(told, Refused):
+                self._count()
+            future.set_exception(told)
+
+    def _count(self) -> None:
+        with self._lock:
+            self.answered += 1
 
     def _note(self, seconds: float, name: str) -> None:
         with self._lock:
@@ -161,6 +184,26 @@ class Aws:
         return self._session.client(service, region_name=region, config=config)
 
 
+def _read_patiently(client: Any, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Asks again when AWS finds that too much was asked at once; botocore's own retry is for all that goes wrong."""
+    from botocore.exceptions import ClientError
+
+    for pause_s in THROTTLE_PAUSES_S:
+        try:
+            return _read(client, operation, parameters)
+        except ClientError as error:
+            if (error.response.get("Error") or {}).get("Code") not in THROTTLED:
+                raise
+        time.sleep(pause_s)
+    return _read(client, operation, parameters)
+
+
+def _action(service: str, operation: str) -> str:
+    """The IAM action of boto3's ``operation``, as near as it can be told without a client."""
+    name = f"{service}:{''.join(word.capitalize() for word in operation.split('_'))}"
+    return ACTIONS.get(name, name)
+
+
 def _read(client: Any, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
     if not client.can_paginate(operation):
         response: dict[str, Any] = getattr(client, operation)(**parameters)
@@ -182,13 +225,17 @@ def _explained(error: BaseException, name: str, region: str) -> BaseException:
     """botocore's errors in two kinds: AWS said no for a reason of its own, or there is no answer."""
     from botocore import exceptions
 
+    name = ACTIONS.get(name, name)
     if isinstance(error, Unasked):
         return error
     if isinstance(error, exceptions.ClientError):
-        code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
+        told = error.response.get("Error") or {}
+        code, message = str(told.get("Code") or ""), str(told.get("Message") or "")
+        if not code:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            return Unasked(f"{name}: HTTP {status} without a reason of AWS's (a proxy in between?)")
         if code in DENIED:
-            permission = ACTIONS.get(name, name)
-            return Unasked(f"{permission} is not allowed", permission)
+            return Unasked(f"{name} is not allowed", name)
         if code in NO_CREDENTIALS:
             return Unasked(f"the credentials are not accepted: {message} ({code})")
         return Refused(code, message)
@@ -201,5 +248,11 @@ def _explained(error: BaseException, name: str, region: str) -> BaseException:
     if isinstance(error, exceptions.EndpointConnectionError):
         return Unasked(f"{name} cannot be reached in {region}")
     if isinstance(error, exceptions.BotoCoreError):
-        return Unasked(f"{name}: {error}")
-    return Unasked(f"{name}: {type(error).__name__}: {error}")
+        return Unasked(f"{name}: {_short(error)}")
+    return Unasked(f"{name}: {type(error).__name__}: {_short(error)}")
+
+
+def _short(error: BaseException) -> str:
+    """The reason on one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."

@@ -7,15 +7,25 @@ from typing import Any
 
 from slipway.preflight.account import account_id, partition
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending, Unasked
+from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
-from slipway.preflight.policy import Statement, condition_keys, covers_action, covers_resource, principals, statements
-from slipway.settings import Settings
+from slipway.preflight.policy import (
+    Statement,
+    condition_keys,
+    covers_action,
+    covers_resource,
+    is_left_to_iam,
+    principals,
+    statements,
+)
+from slipway.settings import RESULTS_PREFIX, Settings
 
 BUCKET = ("storage", "bucket")
 ONE = {"MaxItems": 1, "PageSize": 1}
 FSX_ACTIONS = ("s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:GetBucketAcl", "s3:PutBucketNotification")
 """What FSx's service-linked role does to a linked bucket. Source: FSx for Lustre user guide, service-linked roles."""
+NODE_ACTIONS = ("s3:PutObject", "s3:AbortMultipartUpload")
+"""What the head node does to it, below RESULTS_PREFIX (stacks/storage.py)."""
 KEY_ACTIONS = ("kms:Decrypt", "kms:GenerateDataKey")
 FSX_ROLE = "role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/"
 TRANSPORT_KEYS = {"aws:securetransport", "s3:tlsversion"}  # FSx, the CLI and the SDKs speak TLS 1.2 and newer
@@ -24,6 +34,7 @@ CALLER_KEYS = {
     "aws:principalarn", "aws:userid", "aws:principalaccount", "aws:principalorgid", "aws:principalorgpaths",
     "aws:principaltype", "aws:principalisawsservice", "aws:viaawsservice", "aws:principaltag",
 }  # fmt: skip
+EXCEPT_FSX = "except aws:PrincipalArn */aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/* from the Deny"
 KEY_STATES = {
     "Disabled": "enable it: aws kms enable-key",
     "PendingDeletion": "keep it: aws kms cancel-key-deletion, then aws kms enable-key",
@@ -48,8 +59,9 @@ def _bucket(settings: Settings, aws: Aws) -> Iterator[Answer]:
     region = answer.get("BucketRegion") or answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region", "")
     if region and region != settings.region:
         text = f"{name} is in {region}, the cluster in {settings.region}"
-        if settings.storage.associations:
-            yield fault(BUCKET, text, "take a bucket of the cluster's region: FSx links no other")
+        if any(link.import_changes for link in settings.storage.associations):
+            hint = "take a bucket of the cluster's region: FSx imports changes from no other"
+            yield fault(BUCKET, text, f"{hint} (import_changes: false does without)")
         else:
             yield warning(BUCKET, f"{text}: transfer between them is paid for", "take a bucket of the cluster's region")
     elif _is_foreign(own):
@@ -68,11 +80,21 @@ def _is_foreign(own: Pending) -> bool:
     return False
 
 
+def _is_missing(settings: Settings, aws: Aws) -> bool:
+    """Whether there is no such bucket, which the question about it tells; not when S3 leaves that open."""
+    try:
+        return found(aws.start("s3", "head_bucket", Bucket=_name(settings)), "404", "NoSuchBucket") is None
+    except (Refused, Unasked):
+        return False
+
+
 def _access(settings: Settings, aws: Aws) -> Iterator[Answer]:
     name = _name(settings)
     policy = aws.start("s3", "get_bucket_policy", Bucket=name)
     encryption = aws.start("s3", "get_bucket_encryption", Bucket=name)
     public = aws.start("s3", "get_public_access_block", Bucket=name)
+    if _is_missing(settings, aws):
+        return
     yield from together(_policy(settings, policy), _encryption(settings, aws, encryption), _public(name, public))
 
 
@@ -82,39 +104,45 @@ def _policy(settings: Settings, asked: Pending) -> Iterator[Answer]:
     if answer is None:
         yield ok(BUCKET, f"{name} has no bucket policy")
         return
-    arn = f"arn:{partition(settings.region)}:s3:::{name}"
-    denying = [item for item in statements(answer["Policy"]) if _denies_fsx(item, arn)]
-    for statement in denying:
-        yield from _judged(name, statement)
-    if not denying:
+    denied = [(item, _denied(item, settings)) for item in statements(answer["Policy"])]
+    for statement, actions in denied:
+        if actions:
+            yield _judged(settings, statement, ", ".join(actions[:2]))
+    if not any(actions for _, actions in denied):
         yield ok(BUCKET, f"the policy of {name} denies nothing that FSx or the nodes do")
 
 
-def _denies_fsx(statement: Statement, arn: str) -> bool:
-    """Whether it denies one of FSx's actions to everybody but some."""
-    if statement.get("Effect") != "Deny" or not covers_action(statement, FSX_ACTIONS):
-        return False
+def _denied(statement: Statement, settings: Settings) -> list[str]:
+    """What of that which FSx and the nodes do it denies to everybody but some."""
+    keys = condition_keys(statement)
     everybody = "NotPrincipal" in statement or "*" in principals(statement)
-    keys = condition_keys(statement)
-    return everybody and covers_resource(statement, (arn, f"{arn}/*")) and not (keys and keys <= TRANSPORT_KEYS)
+    if statement.get("Effect") != "Deny" or not everybody or (keys and keys <= TRANSPORT_KEYS):
+        return []
+    arn = f"arn:{partition(settings.region)}:s3:::{_name(settings)}"
+    links = settings.storage.associations
+    fsx = (arn, *(f"{arn}/{link.prefix}*" for link in links)) if links else ()
+    denied = covers_action(statement, FSX_ACTIONS) if covers_resource(statement, fsx) else []
+    results = (
+        covers_action(statement, NODE_ACTIONS) if covers_resource(statement, (f"{arn}/{RESULTS_PREFIX}*",)) else []
+    )
+    return list(dict.fromkeys([*denied, *results]))
 
 
-def _judged(name: str, statement: Statement) -> Iterator[Answer]:
+def _judged(settings: Settings, statement: Statement, actions: str) -> Answer:
     label = f"statement {statement['Sid']}" if statement.get("Sid") else "a statement without Sid"
-    actions = ", ".join(covers_action(statement, FSX_ACTIONS)[:2])
-    keys = condition_keys(statement)
-    hint = "except aws:PrincipalArn */aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/* from the Deny"
+    denies = f"the policy of {_name(settings)} denies {actions}"
+    keys, links = condition_keys(statement), settings.storage.associations
+    hint = EXCEPT_FSX if links else "except the role of the head node from the Deny"
     if "NotPrincipal" in statement:
-        yield fault(BUCKET, f"the policy of {name} denies {actions} to all but named principals ({label})", hint)
-    elif not keys:
-        yield fault(BUCKET, f"the policy of {name} denies {actions} to everybody ({label})", hint)
-    elif keys & WAYS_IN and not keys & CALLER_KEYS:
-        found_keys = ", ".join(sorted(keys & WAYS_IN))
-        text = f"the policy of {name} denies {actions} by {found_keys}: FSx comes from AWS's own network ({label})"
-        yield fault(BUCKET, text, hint)
-    else:
-        text = f"the policy of {name} denies {actions} under conditions: {', '.join(sorted(keys))} ({label})"
-        yield warning(BUCKET, text, f"make sure that FSx's role and the nodes' pass; if not, {hint}")
+        return fault(BUCKET, f"{denies} to all but named principals ({label})", hint)
+    if not keys:
+        return fault(BUCKET, f"{denies} to everybody ({label})", hint)
+    if links and keys & WAYS_IN and not keys & CALLER_KEYS:
+        text = f"{denies} by {', '.join(sorted(keys & WAYS_IN))}: FSx comes from AWS's own network ({label})"
+        return fault(BUCKET, text, hint)
+    who = "FSx's role and the nodes'" if links else "the nodes' requests"
+    text = f"{denies} under conditions: {', '.join(sorted(keys))} ({label})"
+    return warning(BUCKET, text, f"make sure that {who} pass; if not, {hint}")
 
 
 def _encryption(settings: Settings, aws: Aws, asked: Pending) -> Iterator[Answer]:
@@ -151,16 +179,25 @@ def _key(settings: Settings, aws: Aws, key: str) -> Iterator[Answer]:
 
 
 def _key_policy(settings: Settings, aws: Aws, key: str) -> Iterator[Answer]:
-    """FSx's role has no permission of its own for keys: the key's policy has to name it, delegation is not enough."""
     document = aws.call("kms", "get_key_policy", KeyId=key, PolicyName="default")["Policy"]
+    if settings.storage.associations:
+        yield _key_for_fsx(_name(settings), key, document)
+    if is_left_to_iam(document, account_id(aws), KEY_ACTIONS):
+        yield ok(BUCKET, f"the key of {_name(settings)} is enabled, and its policy leaves it to IAM who uses it")
+    else:
+        text = f"the policy of {_name(settings)}'s key leaves {' and '.join(KEY_ACTIONS)} to nobody's IAM: {key}"
+        yield warning(BUCKET, text, "let the head node's role use it: acceptance writes its reports to the bucket")
+
+
+def _key_for_fsx(bucket: str, key: str, document: str) -> Answer:
+    """FSx's role has no permission of its own for keys: the key's policy has to name it, delegation is not enough."""
     allowing = [item for item in statements(document) if item.get("Effect") == "Allow"]
     allowed = {action for item in allowing if _names_fsx(item) for action in covers_action(item, KEY_ACTIONS)}
     if allowed >= set(KEY_ACTIONS):
-        yield ok(BUCKET, f"the key of {_name(settings)} is enabled, and its policy lets FSx in")
-        return
-    text = f"the policy of {_name(settings)}'s key does not let FSx use it: {key}"
+        return ok(BUCKET, f"the key of {bucket} is enabled, and its policy lets FSx in")
+    text = f"the policy of {bucket}'s key does not let FSx use it: {key}"
     hint = "allow kms:Decrypt and kms:GenerateDataKey* to * with kms:ViaService s3 and aws:userid *:FSx in its policy"
-    yield (fault if settings.storage.associations else warning)(BUCKET, text, hint)
+    return fault(BUCKET, text, hint)
 
 
 def _names_fsx(statement: Statement) -> bool:
@@ -187,6 +224,8 @@ def _prefixes(settings: Settings, aws: Aws) -> Iterator[Answer]:
         link.prefix: aws.start("s3", "list_objects_v2", Bucket=name, Prefix=link.prefix, PaginationConfig=ONE)
         for link in links
     }
+    if _is_missing(settings, aws):
+        return
     parts = [_prefix(name, link.prefix, link.path, number, asked[link.prefix]) for number, link in enumerate(links)]
     yield from together(*parts)
 
@@ -233,6 +272,7 @@ QUESTIONS = (
             "s3:GetBucketPublicAccessBlock",
             "kms:DescribeKey",
             "kms:GetKeyPolicy",
+            "sts:GetCallerIdentity",
         ),
         examples=(
             (
@@ -268,6 +308,11 @@ QUESTIONS = (
             (
                 Status.FAULT,
                 "the policy of corp-training-data's key does not let FSx use it:"
+                " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555",
+            ),
+            (
+                Status.WARNING,
+                "the policy of corp-training-data's key leaves kms:Decrypt and kms:GenerateDataKey to nobody's IAM:"
                 " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555",
             ),
             (

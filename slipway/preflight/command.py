@@ -19,12 +19,14 @@ from slipway.source import Source, path_text, read_source
 
 MARKS = {Status.OK: "ok", Status.WARNING: "warning", Status.FAULT: "fault", Status.COULD_NOT_ASK: "?"}
 LOG_IN = "log in (aws sso login, aws configure) or name a profile with --profile"
+LOG_IN_AGAIN = "log in (aws sso login, or new keys), or name another profile with --profile"
+NEEDED = {"credentials", "reservation"}  # without their answers nobody knows whether the cluster can be had
 
 
 def preflight(
     file: str | Path, *, as_json: bool = False, profile: str | None = None, timeout_s: float = QUESTION_TIMEOUT_S
 ) -> int:
-    """Ask AWS everything about the settings in ``file``; read-only. The exit code: 0 good, 1 faults, 3 nothing asked.
+    """Ask AWS everything about the settings in ``file``; read-only. The exit code is that of ``exit_code``.
 
     ``profile`` is one of the AWS configuration; ``timeout_s`` bounds each question, in seconds. Raises SettingsError
     for a file that `slipway check` refuses, UsageError for an unknown profile, EnvironmentFault without credentials.
@@ -33,7 +35,7 @@ def preflight(
     if settings is None:
         return SettingsError.exit_code
     source = read_source(file)
-    session = _session(profile, settings.region)
+    session = session_of(profile, settings.region)
     from slipway.preflight.questions import QUESTIONS
 
     aws, began = Aws(session, settings.region), time.monotonic()
@@ -47,11 +49,22 @@ def preflight(
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """1 with a fault; 3 when nothing at all could be asked; 0 otherwise, open answers or not."""
-    statuses = {answer.status for result in results for answer in result.answers}
-    if Status.FAULT in statuses:
+    """1 with a fault; 3 when the credentials or a reservation could not be asked about; 0 otherwise.
+
+    GetCallerIdentity needs no permission: without its answer it is not AWS, or not this account, that said the rest.
+    """
+    if any(answer.status is Status.FAULT for result in results for answer in result.answers):
         return EXIT_NO
-    return EXIT_ENVIRONMENT if statuses == {Status.COULD_NOT_ASK} else EXIT_GOOD
+    return EXIT_ENVIRONMENT if NEEDED.intersection(_not_asked(results)) else EXIT_GOOD
+
+
+def _not_asked(results: Sequence[Result]) -> list[str]:
+    """The questions without an answer, or without the whole of it."""
+    return [
+        result.question.name
+        for result in results
+        if any(answer.status is Status.COULD_NOT_ASK for answer in result.answers)
+    ]
 
 
 def _settings(file: str | Path, *, as_json: bool) -> Settings | None:
@@ -66,17 +79,22 @@ def _settings(file: str | Path, *, as_json: bool) -> Settings | None:
         return None
 
 
-def _session(profile: str | None, region: str) -> Any:
-    """A boto3 session that has credentials: looked for once, as each client would look again for what is not there."""
+def session_of(profile: str | None, region: str | None = None) -> Any:
+    """A boto3 session that has credentials: looked for once, as each client would look again for what is not there.
+
+    Raises UsageError for a profile that is not there, EnvironmentFault without credentials.
+    """
     import boto3
+    import botocore.session
     from botocore.exceptions import BotoCoreError, ProfileNotFound
 
     try:
         session = boto3.Session(profile_name=profile, region_name=region)
         credentials = session.get_credentials()
-    except ProfileNotFound:
-        names = listed(sorted(boto3.Session().available_profiles), most=8) or "none"
-        raise UsageError(f"--profile {profile}: there is no such profile. Hint: those there are: {names}") from None
+    except ProfileNotFound as error:
+        names = listed(sorted(botocore.session.Session().available_profiles), most=8) or "none"
+        given = f"--profile {profile}" if profile else f"AWS_PROFILE {error.kwargs['profile']}"
+        raise UsageError(f"{given}: there is no such profile. Hint: those there are: {names}") from None
     except BotoCoreError as error:
         raise EnvironmentFault(f"the AWS configuration cannot be used: {error}. Hint: {LOG_IN}") from None
     if credentials is None:
@@ -88,20 +106,23 @@ def _session(profile: str | None, region: str) -> Any:
 
 
 def _tell(source: Source, results: Sequence[Result], aws: Aws, seconds: float) -> None:
-    if exit_code(results) == EXIT_ENVIRONMENT:
-        print(_nothing_asked(results), file=sys.stderr)
-    else:
+    if aws.answered:
         for line in _lines(results):
             print(visible(line))
         for line in fault_lines(source, results):
             print(visible(line), file=sys.stderr)
+        if open_ones := _not_asked(results):
+            print(f"not asked: {', '.join(open_ones)}")
+    else:
+        print(_nothing_asked(results), file=sys.stderr)
     print(_summary(results, aws, seconds))
 
 
 def _lines(results: Sequence[Result]) -> Iterator[str]:
     """One line an answer under its question; what is no fault carries its hint here."""
     for result in results:
-        yield result.question.name
+        if result.answers:
+            yield result.question.name
         for answer in result.answers:
             hint = f". Hint: {answer.hint}" if answer.hint and answer.status is not Status.FAULT else ""
             yield f"  {MARKS[answer.status]:<8} {answer.text}{hint}"
@@ -125,10 +146,11 @@ def _fault(source: Source, line: int, answer: Answer, name: str) -> str:
 
 def _nothing_asked(results: Sequence[Result]) -> str:
     """The reason once, not once a question."""
-    reasons = list(dict.fromkeys(answer.text for result in results for answer in result.answers))
+    answers = [answer for result in results for answer in result.answers]
+    reasons = list(dict.fromkeys(answer.text for answer in answers if answer.status is Status.COULD_NOT_ASK))
     refused = [reason for reason in reasons if reason.startswith("the credentials")]
     if refused:
-        return visible(f"nothing could be asked: {refused[0]}. Hint: {LOG_IN}")
+        return visible(f"nothing could be asked: {refused[0]}. Hint: {LOG_IN_AGAIN}")
     return visible(f"nothing could be asked: {listed(reasons)}. Hint: look at the region, the network and a proxy")
 
 
@@ -165,6 +187,7 @@ def _as_dict(source: Source, settings: Settings, results: Sequence[Result], aws:
         "region": settings.region,
         "good": exit_code(results) == EXIT_GOOD,
         "counts": _counts(results),
+        "not_asked": _not_asked(results),
         "seconds": round(seconds, 3),
         "slowest_call": {"name": name, "seconds": round(slowest, 3)},
         "questions": [

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending
+from slipway.preflight.aws import Aws, Pending, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.quota import QUOTA_PERMISSIONS, Quota
+from slipway.rules.storage import MAX_ASSOCIATIONS
 from slipway.settings import Mount, Settings
 
 Path = tuple[str | int, ...]
@@ -22,9 +23,9 @@ QUOTAS = {
     "scratch-2": ("Scratch", "L-AD2FC696", "L-C48231E5"),
     "scratch-1": ("Scratch", "L-AD2FC696", "L-C48231E5"),
 }
-LUSTRE_PORTS = ((988, 988), (1018, 1023))  # FSx for Lustre user guide, access control
+MOUNT_PORTS = (988, 988)  # the only one that ParallelCluster 3.16.1 looks for (FSX_PORTS)
+LUSTRE_PORTS = (MOUNT_PORTS, (1018, 1023))  # FSx for Lustre user guide, access control
 USABLE = ("AVAILABLE", "UPDATING")
-MAX_ASSOCIATIONS = 8  # of one file system; FSx for Lustre user guide
 VOLUME_KINDS = {"fsx-openzfs": "OPENZFS", "fsx-ontap": "ONTAP"}
 
 
@@ -75,18 +76,19 @@ def _existing(settings: Settings, aws: Aws) -> Iterator[Answer]:
     filters = [{"Name": "file-system-id", "Values": [system_id]}]
     links = aws.start("fsx", "describe_data_repository_associations", Filters=filters)
     nodes = _start_nodes(settings, aws)
+    # All of them, as the quotas ask for too: waiting for the ids first would take three calls one after the other.
+    interfaces, groups = aws.start("ec2", "describe_network_interfaces"), aws.start("ec2", "describe_security_groups")
     answer = found(asked, "FileSystemNotFound")
     if answer is None:
         yield fault(EXISTING, f"there is no file system {system_id} in {settings.region}", "correct the id")
         return
     system = answer["FileSystems"][0]
-    interfaces = aws.start("ec2", "describe_network_interfaces", NetworkInterfaceIds=system["NetworkInterfaceIds"])
     subnets = aws.start("ec2", "describe_subnets", SubnetIds=system["SubnetIds"])
     yield from together(
         _lustre(EXISTING, system, system_id),
         _place(settings, EXISTING, system_id, system["VpcId"]),
         _zone(settings, system_id, subnets),
-        _ports(settings, aws, system_id, interfaces, nodes),
+        _ports(settings, system, interfaces, groups, nodes),
         _links(settings, system, links),
     )
 
@@ -131,28 +133,46 @@ def _zone(settings: Settings, system_id: str, asked: Pending) -> Iterator[Answer
 
 
 def _ports(
-    settings: Settings, aws: Aws, system_id: str, interfaces: Pending, nodes: Pending | None
+    settings: Settings, system: dict[str, Any], interfaces: Pending, groups: Pending, nodes: Pending | None
 ) -> Iterator[Answer]:
-    found_groups = {group["GroupId"] for item in interfaces.result()["NetworkInterfaces"] for group in item["Groups"]}
-    groups = aws.call("ec2", "describe_security_groups", GroupIds=sorted(found_groups))["SecurityGroups"]
+    """Without 988 nothing is mounted. The others are for what servers begin; many file systems do without for long."""
+    own = [item for item in interfaces.result()["NetworkInterfaces"] if _is_of(item, system)]
+    names = sorted({group["GroupId"] for item in own for group in item["Groups"]})
+    if not names:
+        raise Unasked(f"the network interfaces of {system['FileSystemId']} are not to be seen")
+    rules = [
+        rule
+        for group in groups.result()["SecurityGroups"]
+        if group["GroupId"] in names
+        for rule in group.get("IpPermissions", [])
+    ]
     network = nodes.result()["Subnets"][0]["CidrBlock"] if nodes else settings.network.cidr or ""
-    group = settings.network.security_group_id or ""
-    closed = [ports for ports in LUSTRE_PORTS if not any(_lets_in(item, ports, group, network) for item in groups)]
-    names = ", ".join(sorted(found_groups))
-    if closed:
-        text = f"{names} of {system_id} does not let the nodes in on TCP {_range_list(closed)}"
-        hint = f"add an inbound rule to {names}: TCP 988 and 1018-1023 from {group or network}"
-        yield fault(EXISTING, text, hint)
+    node_group = settings.network.security_group_id or ""
+    closed = [ports for ports in LUSTRE_PORTS if not _is_let_in(rules, ports, node_group, network)]
+    who = f"{', '.join(names)} of {system['FileSystemId']}"
+    if not closed:
+        yield ok(EXISTING, f"{who} lets the nodes in")
+        return
+    hint = f"add an inbound rule to {', '.join(names)}: TCP 988 and 1018-1023 from {node_group or network}"
+    by_list = any(_is_open(rule, ports) and rule.get("PrefixListIds") for rule in rules for ports in closed)
+    if by_list:
+        text = f"{who} lets prefix lists in on TCP {_range_list(closed)}: the nodes may be in them or not"
+        yield warning(EXISTING, text, "look whether they have the nodes' addresses")
     else:
-        yield ok(EXISTING, f"{names} of {system_id} lets the nodes in")
+        text = f"{who} does not let the nodes in on TCP {_range_list(closed)}"
+        yield (fault if MOUNT_PORTS in closed else warning)(EXISTING, text, hint)
+
+
+def _is_of(interface: dict[str, Any], system: dict[str, Any]) -> bool:
+    return interface["NetworkInterfaceId"] in system["NetworkInterfaceIds"]
 
 
 def _range_list(ranges: list[tuple[int, int]]) -> str:
     return " and ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
-def _lets_in(group: dict[str, Any], ports: tuple[int, int], node_group: str, network: str) -> bool:
-    return any(_is_open(rule, ports) and _names(rule, node_group, network) for rule in group.get("IpPermissions", []))
+def _is_let_in(rules: list[dict[str, Any]], ports: tuple[int, int], node_group: str, network: str) -> bool:
+    return any(_is_open(rule, ports) and _names(rule, node_group, network) for rule in rules)
 
 
 def _is_open(rule: dict[str, Any], ports: tuple[int, int]) -> bool:
@@ -178,7 +198,9 @@ def _links(settings: Settings, system: dict[str, Any], asked: Pending) -> Iterat
             text = f"{link.path} overlaps the association {over[0]} that the file system has already"
             yield fault(("storage", "associations", number, "path"), text, "take another path, or leave it out")
     if wanted and len(there) + len(wanted) > MAX_ASSOCIATIONS:
-        text = f"{len(there)} associations are there and {len(wanted)} are to come; a file system takes 8"
+        text = (
+            f"{len(there)} associations are there and {len(wanted)} are to come; a file system takes {MAX_ASSOCIATIONS}"
+        )
         yield fault(("storage", "associations"), text, "leave some out, or delete some of the old")
     if wanted and (system.get("LustreConfiguration") or {}).get("DeploymentType") == "SCRATCH_1":
         yield fault(("storage", "associations"), "a SCRATCH_1 file system takes no associations", "leave them out")
@@ -198,12 +220,13 @@ def _mounts(settings: Settings, aws: Aws) -> Iterator[Answer]:
 
 def _start_mount(aws: Aws, mount: Mount) -> Pending:
     if mount.kind == "efs":
-        aws.start("efs", "describe_mount_targets", FileSystemId=mount.id)
+        aws.start("efs", "describe_mount_targets", FileSystemId=mount.id)  # waited for later
         return aws.start("efs", "describe_file_systems", FileSystemId=mount.id)
     if mount.kind == "file-cache":
         return aws.start("fsx", "describe_file_caches", FileCacheIds=[mount.id])
     if mount.kind == "fsx-lustre":
         return aws.start("fsx", "describe_file_systems", FileSystemIds=[mount.id])
+    aws.start("fsx", "describe_file_systems")
     return aws.start("fsx", "describe_volumes", VolumeIds=[mount.id])
 
 
@@ -242,8 +265,10 @@ def _volume(settings: Settings, aws: Aws, path: Path, mount: Mount, volume: dict
         yield fault(path, text, "correct the id, or the kind of the mount")
         return
     yield from _usable(path, mount.id, volume, ("CREATED", "AVAILABLE"))
-    system = aws.call("fsx", "describe_file_systems", FileSystemIds=[volume["FileSystemId"]])["FileSystems"][0]
-    yield from _place(settings, path, mount.id, system["VpcId"])
+    systems = aws.call("fsx", "describe_file_systems")["FileSystems"]
+    for system in systems:
+        if system["FileSystemId"] == volume["FileSystemId"]:
+            yield from _place(settings, path, mount.id, system["VpcId"])
 
 
 def _efs(settings: Settings, aws: Aws, path: Path, system: dict[str, Any]) -> Iterator[Answer]:
@@ -305,6 +330,15 @@ QUESTIONS = (
             (
                 Status.FAULT,
                 "sg-0123456789abcdef1 of fs-0123456789abcdef0 does not let the nodes in on TCP 988 and 1018-1023",
+            ),
+            (
+                Status.WARNING,
+                "sg-0123456789abcdef1 of fs-0123456789abcdef0 does not let the nodes in on TCP 1018-1023",
+            ),
+            (
+                Status.WARNING,
+                "sg-0123456789abcdef1 of fs-0123456789abcdef0 lets prefix lists in on TCP 988 and 1018-1023: the nodes"
+                " may be in them or not",
             ),
             (
                 Status.FAULT,

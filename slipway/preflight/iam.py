@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipway.preflight.account import partition
+from slipway.preflight.bootstrap import QUALIFIER
 from slipway.preflight.questions import QUESTIONS
 from slipway.settings import Settings
 
@@ -14,7 +15,7 @@ SCOPED = ("s3", "secretsmanager")  # contents, not descriptions: only what the s
 def reading_policy(settings: Settings) -> dict[str, Any]:
     """An identity policy for ``slipway preflight`` and ``slipway cost`` on these settings; read-only."""
     actions = {action for question in QUESTIONS if question.applies(settings) for action in question.permissions}
-    scopes = {"s3": _bucket_arns(settings), "secretsmanager": _secret_arns(settings)}
+    scopes = {"s3": _bucket_arns(settings), "secretsmanager": list(settings.secret_arns)}
     statements = [_statement("Describe", (action for action in actions if _service(action) not in SCOPED), ["*"])]
     for service, sid in (("s3", "ReadObjects"), ("secretsmanager", "ReadSecrets")):
         if scopes[service]:
@@ -37,16 +38,6 @@ def _bucket_arns(settings: Settings) -> list[str]:
     urls = [script.url for script in scripts] + [settings.software_mirror or ""]
     named = [url.removeprefix("s3://").partition("/")[0] for url in urls if url.startswith("s3://")]
     region = settings.region
-    buckets = [settings.storage.bucket, *named, f"{region}-aws-parallelcluster", f"cdk-hnb659fds-assets-*-{region}"]
+    buckets = [settings.storage.bucket, *named, f"{region}-aws-parallelcluster", f"cdk-{QUALIFIER}-assets-*-{region}"]
     arns = [f"arn:{partition(region)}:s3:::{name}" for name in dict.fromkeys(buckets) if name]
     return [f"{arn}{part}" for arn in arns for part in ("", "/*")]
-
-
-def _secret_arns(settings: Settings) -> list[str]:
-    slurm = settings.slurm
-    arns = [
-        settings.ngc_secret_arn,
-        slurm.database.password_secret_arn if slurm.database else None,
-        slurm.external_slurmdbd.munge_key_secret_arn if slurm.external_slurmdbd else None,
-    ]
-    return [arn for arn in arns if arn]

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending
+from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.preflight.running import Instances
 from slipway.preflight.words import listed
-from slipway.settings import PRIVATE_RANGES, Queue, Settings
+from slipway.settings import PRIVATE_RANGES, Settings
 from slipway.source import PathKey
 
 PCLUSTER_GUIDE = "https://docs.aws.amazon.com/parallelcluster/latest/ug"
@@ -71,19 +72,29 @@ def ask_subnets(settings: Settings, aws: Aws) -> Iterator[Answer]:
     """Both subnets are there, in the VPC and the zone, and have an address for every node."""
     ids = _subnet_ids(settings)
     pending = {path: aws.start("ec2", "describe_subnets", SubnetIds=[id]) for path, id in ids.items()}
-    needs = {HEAD: 1, COMPUTE: sum(queue.max_count * _addresses(queue) for queue in settings.queues)}
-    if ids[HEAD] == ids[COMPUTE]:
-        needs[COMPUTE] += needs.pop(HEAD)
-    parts = (_subnet(settings, path, ids[path], pending[path], need) for path, need in needs.items())
+    instances = Instances(aws)
+    needs = _addresses(settings)
+    parts = (_subnet(settings, path, ids[path], pending[path], need, instances) for path, need in needs.items())
     yield from together(*parts)
 
 
-def _addresses(queue: Queue) -> int:
-    """Of one node. ParallelCluster 3.15 and newer: efa-only interfaces have none; without EFA each card has one."""
-    return 1 if queue.efa else queue.instance.network_cards
+def _addresses(settings: Settings) -> dict[tuple[PathKey, ...], tuple[int, int]]:
+    """How many addresses each subnet has to have: for the static nodes, and when every queue is full."""
+    least = sum(queue.min_count * queue.addresses for queue in settings.queues)
+    most = sum(queue.max_count * queue.addresses for queue in settings.queues)
+    if settings.network.head_node_subnet_id == settings.network.compute_subnet_id:
+        return {COMPUTE: (least + 1, most + 1)}
+    return {HEAD: (1, 1), COMPUTE: (least, most)}
 
 
-def _subnet(settings: Settings, path: tuple[PathKey, ...], id: str, pending: Pending, need: int) -> Iterator[Answer]:
+def _subnet(
+    settings: Settings,
+    path: tuple[PathKey, ...],
+    id: str,
+    pending: Pending,
+    need: tuple[int, int],
+    instances: Instances,
+) -> Iterator[Answer]:
     response = found(pending, *NO_SUBNET)
     if response is None:
         hint = f"aws ec2 describe-subnets --region {settings.region} lists those there are"
@@ -92,10 +103,15 @@ def _subnet(settings: Settings, path: tuple[PathKey, ...], id: str, pending: Pen
     subnet = response["Subnets"][0]
     faults = list(_misplaced(settings, path, subnet))
     yield from faults
-    free = subnet["AvailableIpAddressCount"]
-    if free < need:
-        text = f"{id} has {free} free addresses, the nodes need {need}"
-        yield fault(path, text, "name a larger subnet, or lower max_count")
+    free, (least, most) = subnet["AvailableIpAddressCount"], need
+    if free < most:  # an update finds the cluster's own nodes in their places
+        free += sum(instance.subnets.count(id) for instance in instances.of_cluster(settings.name))
+    if free < least:
+        text = f"{id} has {free} free addresses, the static nodes need {least}"
+        yield fault(path, text, "name a larger subnet, or lower count")
+    elif free < most:
+        text = f"{id} has {free} free addresses, the nodes can need {most}"
+        yield warning(path, text, "name a larger subnet, or lower max_count")
     elif not faults:
         yield ok(path, f"{id} is in {subnet['VpcId']} and {subnet['AvailabilityZone']}, {free} addresses free")
 
@@ -176,9 +192,20 @@ def _target(route: dict[str, Any]) -> str:
     return next((str(route[key]) for key in names if route.get(key)), "")
 
 
+def _is_elsewhere(settings: Settings, aws: Aws, subnet_id: str) -> bool:
+    """Whether the VPC has no such subnet, which other questions tell: nothing is to be said of its routes then."""
+    try:
+        response = found(aws.start("ec2", "describe_subnets", SubnetIds=[subnet_id]), *NO_SUBNET)
+    except (Refused, Unasked):
+        return False
+    return response is None or response["Subnets"][0]["VpcId"] != settings.network.vpc_id
+
+
 def ask_compute_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
     """The compute nodes reach AWS: through a NAT or transit gateway, or through VPC endpoints."""
     routes, subnet_id = Routes(settings, aws), settings.network.compute_subnet_id or ""
+    if _is_elsewhere(settings, aws, subnet_id):
+        return
     way = routes.way_out(subnet_id)
     if way.is_dead:
         yield _dead(COMPUTE, subnet_id, way)
@@ -195,16 +222,12 @@ def _dead(path: tuple[PathKey, ...], subnet_id: str, way: WayOut) -> Answer:
     return fault(path, text, "point its default route to a NAT gateway that is there")
 
 
-def _many_cards(settings: Settings) -> Queue | None:
-    return next((queue for queue in settings.queues if queue.instance.network_cards > 1), None)
-
-
 def _public_compute(settings: Settings, routes: Routes, subnet_id: str, way: WayOut) -> Answer:
-    queue = _many_cards(settings)
+    queue = next((queue for queue in settings.queues if queue.interfaces > 1), None)
     if queue:
         text = (
-            f"{subnet_id} is public (its way out is {way.target}), and {queue.instance_type} with "
-            f"{queue.instance.network_cards} network cards cannot have a public address: the nodes would reach nothing"
+            f"{subnet_id} is public (its way out is {way.target}), and {queue.instance_type} with {queue.interfaces} "
+            "network interfaces cannot have a public address: the nodes would reach nothing"
         )
         return fault(COMPUTE, text, "name a private subnet whose default route is a NAT gateway")
     if not routes.gives_public_addresses(subnet_id):
@@ -233,6 +256,8 @@ def _isolated(
 def ask_head_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
     """The head node reaches AWS, and can be reached as the settings want."""
     routes, subnet_id = Routes(settings, aws), settings.network.head_node_subnet_id or ""
+    if _is_elsewhere(settings, aws, subnet_id):
+        return
     way = routes.way_out(subnet_id)
     public = way.kind == "internet" and routes.gives_public_addresses(subnet_id)
     if way.is_dead:
@@ -252,7 +277,9 @@ def ask_head_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
 
 def _head_endpoints(settings: Settings) -> tuple[str, ...]:
     metrics = ("aps-workspaces",) if settings.observability.prometheus else ()
-    secrets = ("secretsmanager",) if settings.ngc_secret_arn or settings.slurm.database else ()
+    slurm = settings.slurm
+    named = settings.ngc_secret_arn or slurm.database or slurm.external_slurmdbd
+    secrets = ("secretsmanager",) if named else ()
     return (*NODE_ENDPOINTS, *SESSION_ENDPOINTS, *metrics, *secrets)
 
 
@@ -334,10 +361,11 @@ QUESTIONS = (
         why="EFA and FSx for Lustre do not leave a zone, a reservation holds in one only, and a node without a free "
         "address does not start.",
         source=f"{VPC_GUIDE}/subnet-sizing.html; aws-parallelcluster SubnetsValidator",
-        permissions=("ec2:DescribeSubnets",),
+        permissions=("ec2:DescribeSubnets", "ec2:DescribeInstances"),
         examples=(
             (Status.FAULT, "subnet-0123456789abcdef1 is in us-east-1b, the cluster in us-east-1a"),
-            (Status.FAULT, "subnet-0123456789abcdef1 has 11 free addresses, the nodes need 16"),
+            (Status.FAULT, "subnet-0123456789abcdef1 has 11 free addresses, the static nodes need 16"),
+            (Status.WARNING, "subnet-0123456789abcdef1 has 11 free addresses, the nodes can need 16"),
         ),
         ask=ask_subnets,
         applies=_has_own_vpc,
@@ -345,7 +373,7 @@ QUESTIONS = (
     Question(
         name="compute-routes",
         asks="Do the compute nodes have a way to the AWS services they call?",
-        why="Nodes with several network cards cannot have a public address: in a public subnet they reach nothing, "
+        why="Nodes with several network interfaces get no public address: in a public subnet they reach nothing, "
         "and the creation ends at the time-out of the bootstrap.",
         source=f"{PCLUSTER_GUIDE}/network-configuration-v3.html; "
         f"{PCLUSTER_GUIDE}/aws-parallelcluster-in-a-single-public-subnet-no-internet-v3.html; libfabric issue 6; "
@@ -354,8 +382,8 @@ QUESTIONS = (
         examples=(
             (
                 Status.FAULT,
-                "subnet-0123456789abcdef1 is public (its way out is igw-0123456789abcdef0), and p5.48xlarge with 32 "
-                "network cards cannot have a public address: the nodes would reach nothing",
+                "subnet-0123456789abcdef1 is public (its way out is igw-0123456789abcdef0), and p5.48xlarge with 33 "
+                "network interfaces cannot have a public address: the nodes would reach nothing",
             ),
             (
                 Status.FAULT,

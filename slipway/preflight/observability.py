@@ -10,6 +10,7 @@ from slipway.preflight.asking import found
 from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.quota import QUOTA_PERMISSIONS, Quota
+from slipway.preflight.words import listed
 from slipway.settings import Settings
 
 PROMETHEUS = ("observability", "prometheus")
@@ -85,15 +86,17 @@ def _usable(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _elsewhere(aws: Aws, regions: list[str]) -> list[str]:
-    """The regions with an instance. One that does not answer counts as without: there is one instance at most."""
+    """The regions with an instance. Raises Unasked when there is none in those that answer, and some do not."""
     asked = {region: aws.start("sso-admin", "list_instances", region=region) for region in regions}
-    found_in = []
+    found_in, silent = [], []
     for region, pending in asked.items():
         try:
             if _usable(pending.result()):
                 found_in.append(region)
-        except (Unasked, Refused):
-            continue
+        except (Unasked, Refused):  # an organization may close regions to its accounts
+            silent.append(region)
+    if silent and not found_in:
+        raise Unasked(f"IAM Identity Center is not in {aws.region}, and does not answer in {listed(silent)}")
     return found_in
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slipway.preflight.account import account_id, identity, partition
-from slipway.preflight.actions import ARNS, actions_needed, services_of
+from slipway.preflight.actions import actions_needed, by_resource
 from slipway.preflight.asking import found, together
 from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.bootstrap import role_arn
@@ -23,10 +23,16 @@ SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 ASK_ADMINISTRATOR = "ask who administers the account for them, or deploy with another role"
 
 
-def _simulate(aws: Aws, principal: str, actions: Sequence[str], resources: Sequence[str] = ()) -> Pending:
-    region = {"ContextKeyName": "aws:RequestedRegion", "ContextKeyValues": [aws.region], "ContextKeyType": "string"}
+def _simulate(
+    aws: Aws, principal: str, actions: Sequence[str], resources: Sequence[str] = (), **context: str
+) -> Pending:
+    """``context``: condition keys of IAM's own and their values, beside the region."""
+    known = {"aws:RequestedRegion": aws.region, **{f"iam:{key}": value for key, value in context.items()}}
+    entries = [
+        {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"} for key, value in known.items()
+    ]
     parameters: dict[str, Any] = {"ResourceArns": list(resources)} if resources else {}
-    parameters |= {"PolicySourceArn": principal, "ActionNames": list(actions), "ContextEntries": [region]}
+    parameters |= {"PolicySourceArn": principal, "ActionNames": list(actions), "ContextEntries": entries}
     return aws.start("iam", "simulate_principal_policy", **parameters)
 
 
@@ -43,6 +49,11 @@ def _each(entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _is_allowed(result: dict[str, Any]) -> bool:
     return bool(result["EvalDecision"] == "allowed")
+
+
+def _is_conditional(result: dict[str, Any]) -> bool:
+    """Whether a policy asks for something that the simulation does not know, such as MFA or a tag."""
+    return bool(result.get("MissingContextValues"))
 
 
 def principal_of(aws: Aws) -> str:
@@ -72,14 +83,19 @@ def _caller(settings: Settings, aws: Aws) -> Iterator[Answer]:
     principal = principal_of(aws)
     account = account_id(aws)
     assuming, direct = _start_caller(aws, principal, account)
-    refused = [_resource(result) for result in _denied(assuming.result())]
+    denied = _denied(assuming.result())
+    refused = [_resource(result) for result in denied]
     if not refused:
         yield ok((), f"{principal} may assume the CDK's roles")
         return
     names = ", ".join(arn.rpartition("/")[2] for arn in sorted(refused))
     text = f"{principal} may not assume {names}"
     hint = f"allow sts:AssumeRole on {role_arn('*', account, settings.region)}"
-    if _denied(direct.result()):
+    if all(_is_conditional(result) for result in denied):
+        lacking = sorted({key for result in denied for key in result["MissingContextValues"]})
+        text = f"whether {principal} may assume {names} depends on {listed(lacking)}"
+        yield warning((), text, "look whether the conditions of its policies hold, e.g. that it signed in with MFA")
+    elif _denied(direct.result()):
         yield fault((), text, hint)
     else:
         yield warning((), f"{text}; the CDK goes on with the caller's own permissions", hint)
@@ -97,12 +113,13 @@ def _execution(settings: Settings, aws: Aws) -> Iterator[Answer]:
     if answer is None:
         raise Unasked(f"there is no role {principal.rpartition('/')[2]} to ask about")
     denied = {result["EvalActionName"]: result for result in _denied(answer)}
-    explicit = sorted(action for action, result in denied.items() if result["EvalDecision"] == "explicitDeny")
-    still = _denied_on_own(settings, aws, account, sorted(set(denied) - set(explicit)))
-    missing = sorted(still)
-    conditional = sorted(action for action in missing if still[action].get("MissingContextValues"))
-    yield from _execution_answers(explicit, [action for action in missing if action not in conditional], conditional)
-    if not explicit and not missing:
+    forbidden = {action: result for action, result in denied.items() if result["EvalDecision"] == "explicitDeny"}
+    lacking = forbidden | _denied_on_own(settings, aws, account, sorted(set(denied) - set(forbidden)))
+    conditional = sorted(action for action, result in lacking.items() if _is_conditional(result))
+    certain = sorted(set(lacking) - set(conditional))
+    explicit = [action for action in certain if action in forbidden]
+    yield from _execution_answers(explicit, [action for action in certain if action not in forbidden], conditional)
+    if not lacking:
         yield ok((), f"the CDK's executing role may do all {len(actions)} actions that the stacks need")
 
 
@@ -111,13 +128,8 @@ def _denied_on_own(settings: Settings, aws: Aws, account: str, actions: list[str
     principal = role_arn("cfn-exec", account, settings.region)
     names = {"partition": partition(settings.region), "region": settings.region, "account": account}
     asked = [
-        _simulate(
-            aws,
-            principal,
-            [action for action in actions if action.startswith(f"{service}:")],
-            [ARNS[service].format(name=settings.name, **names)],
-        )
-        for service in services_of(actions)
+        _simulate(aws, principal, same, [arn.format(name=settings.name, **names)])
+        for arn, same in by_resource(actions).items()
     ]
     return {result["EvalActionName"]: result for pending in asked for result in _denied(pending.result())}
 
@@ -154,8 +166,10 @@ def _fsx_role(settings: Settings, aws: Aws, asked: Pending) -> Iterator[Answer]:
 
 
 def _simulate_creating(settings: Settings, aws: Aws) -> Pending:
-    principal = role_arn("cfn-exec", account_id(aws), settings.region)
-    return _simulate(aws, principal, ["iam:CreateServiceLinkedRole"])
+    account, service = account_id(aws), "fsx.amazonaws.com"
+    role = f"arn:{partition(settings.region)}:iam::{account}:role/aws-service-role/{service}/{FSX_ROLE}"
+    principal = role_arn("cfn-exec", account, settings.region)
+    return _simulate(aws, principal, ["iam:CreateServiceLinkedRole"], [role], AWSServiceName=service)
 
 
 def _start_creating(settings: Settings, aws: Aws) -> Pending | None:
@@ -217,6 +231,12 @@ QUESTIONS = (
                 "arn:aws:iam::123456789012:user/ann may not assume cdk-hnb659fds-deploy-role-123456789012-us-east-1,"
                 " cdk-hnb659fds-file-publishing-role-123456789012-us-east-1; the CDK goes on with the caller's own"
                 " permissions",
+            ),
+            (
+                Status.WARNING,
+                "whether arn:aws:iam::123456789012:user/ann may assume"
+                " cdk-hnb659fds-deploy-role-123456789012-us-east-1,"
+                " cdk-hnb659fds-file-publishing-role-123456789012-us-east-1 depends on aws:MultiFactorAuthPresent",
             ),
         ),
         ask=_caller,

@@ -52,6 +52,16 @@ def principals(statement: Statement) -> list[str]:
     return as_list(principal.get("AWS")) if isinstance(principal, dict) else []
 
 
+def is_left_to_iam(document: str, account: str, actions: Iterable[str]) -> bool:
+    """Whether a resource's policy lets the account's own IAM policies decide about every one of ``actions``."""
+    open_to_all = [item for item in statements(document) if item.get("Effect") == "Allow" and _is_open(item, account)]
+    return set(actions) <= {action for item in open_to_all for action in covers_action(item, actions)}
+
+
+def _is_open(statement: Statement, account: str) -> bool:
+    return any(who in ("*", account) or who.endswith(f"::{account}:root") for who in principals(statement))
+
+
 def condition_keys(statement: Statement) -> set[str]:
     """The keys of its conditions, in lower case."""
     conditions = statement.get("Condition") or {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from slipway.cluster_config import COMPUTE_ROOT_VOLUME_GIB
 from slipway.instances import INSTANCE_TYPES
+from slipway.preflight.account import identity
 from slipway.preflight.asking import found, together
 from slipway.preflight.aws import Aws, Pending, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
@@ -18,7 +19,7 @@ from slipway.settings import Queue, Settings
 from slipway.source import PathKey
 
 STACK_TAG = "aws:cloudformation:stack-name"
-OUR_GROUPS = 3  # security groups: the nodes' own, and ParallelCluster's for the head node and for the compute nodes
+PCLUSTER_GROUPS = 2  # security groups: for the head node and for the compute nodes
 EC2_GUIDE = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide"
 
 
@@ -131,11 +132,11 @@ def ask_vcpus(settings: Settings, aws: Aws) -> Iterator[Answer]:
     needs = [(bucket, need) for bucket in BUCKETS if (need := _vcpu_need(settings, bucket))]
     quotas = [Quota(aws, "ec2", bucket.code) for bucket, _ in needs]
     instances, reserved = Instances(aws), aws.start("ec2", "describe_capacity_reservations")
-    identity = aws.start("sts", "get_caller_identity")
+    caller = identity(aws)
 
     def part(bucket: Bucket, need: Need, quota: Quota) -> Iterator[Answer]:
         def used() -> float:
-            held = _held_unused(bucket, reserved, identity) if bucket.lifecycle == "on-demand" else 0
+            held = _held_unused(bucket, reserved, caller) if bucket.lifecycle == "on-demand" else 0
             return held + sum(item.vcpus for item in _others(instances.all(), settings, bucket))
 
         return held_against(need, quota, used)
@@ -155,9 +156,9 @@ def _others(instances: list[Instance], settings: Settings, bucket: Bucket) -> li
     ]
 
 
-def _held_unused(bucket: Bucket, reserved: Pending, identity: Pending) -> float:
+def _held_unused(bucket: Bucket, reserved: Pending, caller: Pending) -> float:
     """vCPUs of the account's own active reservations that nothing runs in: they count as if something did."""
-    account = identity.result()["Account"]
+    account = caller.result()["Account"]
     return float(
         sum(
             item["AvailableInstanceCount"] * INSTANCE_TYPES[item["InstanceType"]].vcpus
@@ -249,21 +250,16 @@ def _sum(settings: Settings, a_node: Callable[[Queue], float], head: float) -> t
 
 
 def _interface_need(settings: Settings) -> Need:
-    """As ParallelCluster 3.15 and newer makes them (queues_stack.py).
-
-    With EFA: an ordinary interface, and an efa-only one on each card that has EFA. Without: one on each card.
-    """
+    """Of all nodes together; the head node has one on each of its cards."""
     head = INSTANCE_TYPES[settings.head_node.instance_type].network_cards
-    least, most = _sum(settings, _interfaces, head)
+    least, most = _sum(settings, lambda queue: queue.interfaces, head)
     return Need("network interfaces in the region", ("queues",), least, most)
 
 
-def _interfaces(queue: Queue) -> int:
-    return 1 + queue.instance.efa_interfaces if queue.efa else queue.instance.network_cards
-
-
 def _group_need(settings: Settings) -> Need:
-    count = OUR_GROUPS - (settings.network.security_group_id is not None)
+    """Beside ParallelCluster's: the nodes' own and the file system's, unless the site has a group for both."""
+    is_ours = settings.network.security_group_id is None
+    count = PCLUSTER_GROUPS + is_ours + (is_ours and settings.storage.fsx.file_system_id is None)
     return Need("security groups in the region", ("network",), count, count)
 
 
@@ -284,7 +280,7 @@ def _foreign(interfaces: Pending, instances: Instances, settings: Settings) -> f
 
 
 def _foreign_groups(groups: Pending, settings: Settings) -> float:
-    stacks = {f"{settings.name}-network", settings.name}
+    stacks = {f"{settings.name}-network", f"{settings.name}-storage", settings.name}
     return sum(tag(group, STACK_TAG) not in stacks for group in groups.result()["SecurityGroups"])
 
 

@@ -7,11 +7,13 @@ import datetime
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from slipway.preflight.account import identity
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending
+from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running import Instances
 from slipway.preflight.words import listed, moment, span
+from slipway.reservations import instance_count
 from slipway.settings import Queue, Settings
 from slipway.source import PathKey
 
@@ -77,7 +79,7 @@ class Seen:
     now: datetime.datetime
     others: Pending
     instances: Instances
-    identity: Pending
+    caller: Pending
 
     @property
     def is_block(self) -> bool:
@@ -100,9 +102,9 @@ def ask_reservations(settings: Settings, aws: Aws) -> Iterator[Answer]:
     uses = uses_of(settings)
     named = [aws.start("ec2", "describe_capacity_reservations", CapacityReservationIds=[use.id]) for use in uses]
     others = aws.start("ec2", "describe_capacity_reservations")
-    instances, identity = Instances(aws), aws.start("sts", "get_caller_identity")
+    instances, caller = Instances(aws), identity(aws)
     for use, pending in zip(uses, named, strict=True):
-        seen = Seen(use, {}, settings, aws.now(), others, instances, identity)
+        seen = Seen(use, {}, settings, aws.now(), others, instances, caller)
         yield from together(_one(seen, pending))
 
 
@@ -121,9 +123,13 @@ def _one(seen: Seen, pending: Pending) -> Iterator[Answer]:
 def _others_that_fit(seen: Seen) -> str:
     """``; these fit: ...``: reservations of the queue's type and zone with enough free instances."""
     queue = seen.use.queues[0][1]
+    try:
+        items = reservations_that_fit(seen.others, queue.instance_type, seen.settings.zone, seen.use.nodes)
+    except (Unasked, Refused):
+        return ""  # a list that does not come must not hide the fault
     fitting = [
         f"{item['CapacityReservationId']} ({item['AvailableInstanceCount']} free, {_kind(item)})"
-        for item in reservations_that_fit(seen.others, queue.instance_type, seen.settings.zone, seen.use.nodes)
+        for item in items
         if item["CapacityReservationId"] != seen.use.id
     ]
     return f"; these fit: {listed(fitting)}" if fitting else ""
@@ -185,7 +191,7 @@ def _platform(seen: Seen) -> Iterator[Answer]:
 
 def _owner(seen: Seen) -> Iterator[Answer]:
     owner = seen.item.get("OwnerId")
-    if owner and owner != seen.identity.result()["Account"]:
+    if owner and owner != seen.caller.result()["Account"]:
         text = f"belongs to account {owner}, which can take it back or use it up"
         yield seen.warning(text, "agree with its owner that it stays shared as long as the cluster runs")
 
@@ -229,7 +235,9 @@ def _state(seen: Seen) -> Iterator[Answer]:
 
 
 def _counts(seen: Seen) -> Iterator[Answer]:
-    total, available, wanted = seen.item["TotalInstanceCount"], seen.item["AvailableInstanceCount"], seen.use.nodes
+    total, available, wanted = instance_count(seen.item), seen.item["AvailableInstanceCount"], seen.use.nodes
+    if total == 0 and seen.state != "active":
+        return  # EC2 tells the number of a reservation that has not started, or is over, in a tag at best
     if total < wanted:
         names = listed([queue.name for _, queue in seen.use.queues])
         yield seen.fault(f"holds {total} instances, the queues want {wanted} ({names})", f"lower the count to {total}")
@@ -269,7 +277,7 @@ def _good(seen: Seen) -> Iterator[Answer]:
     item, end = seen.item, seen.item.get("EndDate")
     until = f" until {moment(end)} (in {span(end - seen.now)})" if end else ""
     if seen.state == "active" and (not end or end > seen.now):
-        free = f"{item['AvailableInstanceCount']} of {item['TotalInstanceCount']} instances available"
+        free = f"{item['AvailableInstanceCount']} of {instance_count(item)} instances available"
         yield ok(seen.use.path, f"{seen.use.id} is active{until}, {free}")
 
 
@@ -334,12 +342,25 @@ def _block(item: dict[str, Any]) -> str:
 
 
 def _on_offer(index: int, queue: Queue, offer: Pending) -> Iterator[Answer]:
-    """A block is named, never bought: a purchase cannot be undone."""
-    offers = sorted(offer.result()["CapacityBlockOfferings"], key=lambda item: item["StartDate"])
-    blocks = [_block(item) for item in offers]
-    sold = f"capacity blocks for 24 h: {listed(blocks)}" if blocks else "no capacity block is on offer for it either"
+    """A block is named, never bought: a purchase cannot be undone. The warning holds whether offers are told or not."""
     text = f"{queue.max_count} {queue.instance_type} without a reservation: EC2 rarely has them to spare"
-    yield warning(("queues", index, "reservation"), text, f"reserve before you deploy; {sold}")
+    path: tuple[PathKey, ...] = ("queues", index, "reservation")
+    try:
+        blocks = _blocks(offer)
+    except Unasked:
+        yield warning(path, text, "reserve before you deploy")
+        raise
+    sold = f"capacity blocks for 24 h: {listed(blocks)}" if blocks else "no capacity block is on offer for it either"
+    yield warning(path, text, f"reserve before you deploy; {sold}")
+
+
+def _blocks(offer: Pending) -> list[str]:
+    """What is on sale; nothing for a type that EC2 sells no blocks of, which it refuses to answer about."""
+    try:
+        offers = offer.result()["CapacityBlockOfferings"]
+    except Refused:
+        return []
+    return [_block(item) for item in sorted(offers, key=lambda item: item["StartDate"])]
 
 
 QUESTIONS = (

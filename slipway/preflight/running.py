@@ -15,7 +15,10 @@ ALIVE = ["pending", "running"]  # what counts against the vCPU quotas (EC2 user 
 
 @dataclasses.dataclass(frozen=True)
 class Instance:
-    """A running instance: ``lifecycle`` is on-demand, spot or capacity-block; ``cluster`` is empty outside of one."""
+    """A running instance: ``lifecycle`` is on-demand, spot or capacity-block; ``cluster`` is empty outside of one.
+
+    ``subnets`` has the subnet of each private address that it takes.
+    """
 
     id: str
     instance_type: str
@@ -23,6 +26,7 @@ class Instance:
     lifecycle: str
     reservation_id: str
     cluster: str
+    subnets: tuple[str, ...] = ()
 
 
 class Instances:
@@ -53,6 +57,11 @@ def _instance(item: dict[str, Any]) -> Instance:
         lifecycle=item.get("InstanceLifecycle") or "on-demand",
         reservation_id=item.get("CapacityReservationId", ""),
         cluster=tag(item, CLUSTER_TAG),
+        subnets=tuple(
+            str(interface["SubnetId"])
+            for interface in item.get("NetworkInterfaces", ())
+            if interface.get("PrivateIpAddress") and interface.get("SubnetId")
+        ),
     )
 
 

@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from slipway.preflight.account import account_id
+from slipway.preflight.account import account_id, partition
 from slipway.preflight.asking import found, together
 from slipway.preflight.aws import Aws, Pending
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.preflight.policy import is_left_to_iam
 from slipway.settings import Settings
 
 Path = tuple[str, ...]
@@ -26,7 +27,7 @@ LEGACY_KEY = re.compile(r"[A-Za-z0-9+/]{60,}={0,2}")
 PLACEHOLDER = re.compile(r"(?i)(change.?me|placeholder|example|your[-_ ]|todo|xxx+|dummy|rehearsal|<.*>|\*{3,})")
 
 
-def _read(path: Path, arn: str, what: str, judge: Judge, aws: Aws, settings: Settings) -> Iterator[Answer]:
+def _read(path: Path, arn: str, what: str, judge: Judge, aws: Aws) -> Iterator[Answer]:
     described = aws.start("secretsmanager", "describe_secret", SecretId=arn)
     value = aws.start("secretsmanager", "get_secret_value", SecretId=arn)
     answer = found(described, "ResourceNotFoundException")
@@ -38,7 +39,7 @@ def _read(path: Path, arn: str, what: str, judge: Judge, aws: Aws, settings: Set
         hint = f"aws secretsmanager restore-secret --secret-id {name}"
         yield fault(path, f"the secret {name} is scheduled for deletion", hint)
         return
-    yield from together(_value(path, name, what, judge, value), _key(path, name, answer, aws, settings))
+    yield from together(_value(path, name, what, judge, value), _key(path, name, answer, aws))
 
 
 def _value(path: Path, name: str, what: str, judge: Judge, asked: Pending) -> Iterator[Answer]:
@@ -65,18 +66,22 @@ def _put(name: str, what: str) -> str:
     return f"aws secretsmanager put-secret-value --secret-id {name} --secret-string file://... ({what} alone)"
 
 
-def _key(path: Path, name: str, answer: dict[str, Any], aws: Aws, settings: Settings) -> Iterator[Answer]:
-    """The head node may read its secrets; to decrypt with a key of the customer's it would need kms:Decrypt as well."""
+def _key(path: Path, name: str, answer: dict[str, Any], aws: Aws) -> Iterator[Answer]:
+    """The head node's own policy lets it decrypt its secrets with any key (stacks/cluster.py); the key has to agree."""
     key = answer.get("KmsKeyId", "")
     if not key or key.endswith("alias/aws/secretsmanager"):
         return
-    owner = key.split(":")[4] if key.startswith("arn:") else ""
-    if owner and owner != account_id(aws):
+    account, owner = account_id(aws), key.split(":")[4] if key.startswith("arn:") else ""
+    if owner and owner != account:
         text = f"the secret {name} is encrypted with a key of account {owner}"
-        yield warning(path, text, "its policy there has to let the head node's role decrypt, and head_node.policy_arns")
-    elif not settings.head_node.policy_arns:
-        text = f"the secret {name} is encrypted with the key {key}: the head node has no kms:Decrypt"
-        yield warning(path, text, "add a policy that allows it to head_node.policy_arns, or use aws/secretsmanager")
+        yield warning(path, text, "the key's policy has to let the head node's role decrypt")
+        return
+    if "alias/" in key:  # the policy is not to be had by an alias
+        key = aws.call("kms", "describe_key", KeyId=key)["KeyMetadata"]["Arn"]
+    document = aws.call("kms", "get_key_policy", KeyId=key, PolicyName="default")["Policy"]
+    if not is_left_to_iam(document, account, ["kms:Decrypt"]):
+        text = f"the secret {name} is encrypted with the key {key}, whose policy leaves kms:Decrypt to nobody's IAM"
+        yield warning(path, text, f"allow kms:Decrypt to arn:{partition(aws.region)}:iam::{account}:root in its policy")
 
 
 def judge_ngc(text: str) -> tuple[str, str] | None:
@@ -88,9 +93,10 @@ def judge_ngc(text: str) -> tuple[str, str] | None:
         return "fault", "is JSON: the download takes the whole text for the key"
     if key != key.strip() or any(sign.isspace() for sign in key):
         return "fault", "has blanks or line breaks in or around the key"
-    if PLACEHOLDER.search(key) and not PERSONAL_KEY.fullmatch(key):
+    has_form = PERSONAL_KEY.fullmatch(key) or LEGACY_KEY.fullmatch(key)
+    if PLACEHOLDER.search(key) and not has_form:  # a real key may hold such letters by chance
         return "fault", "is a placeholder"
-    if not (PERSONAL_KEY.fullmatch(key) or LEGACY_KEY.fullmatch(key)):
+    if not has_form:
         return "warning", "has no form of an NGC key (nvapi-..., or 84 letters and digits)"
     return ("warning", "ends in a line break, which some tools take for a part of the key") if text != key else None
 
@@ -123,7 +129,7 @@ def judge_munge(text: str) -> tuple[str, str] | None:
 
 def _ngc(settings: Settings, aws: Aws) -> Iterator[Answer]:
     arn = settings.ngc_secret_arn or ""
-    yield from _read(NGC, arn, "an NGC key", judge_ngc, aws, settings)
+    yield from _read(NGC, arn, "an NGC key", judge_ngc, aws)
 
 
 def _database(settings: Settings, aws: Aws) -> Iterator[Answer]:
@@ -133,14 +139,14 @@ def _database(settings: Settings, aws: Aws) -> Iterator[Answer]:
     if database.password_secret_arn == settings.ngc_secret_arn:
         yield fault(DATABASE, "the secret is the one of the NGC key", "make one for the database's password")
         return
-    yield from _read(DATABASE, database.password_secret_arn, "a password", judge_password, aws, settings)
+    yield from _read(DATABASE, database.password_secret_arn, "a password", judge_password, aws)
 
 
 def _munge(settings: Settings, aws: Aws) -> Iterator[Answer]:
     external = settings.slurm.external_slurmdbd
     arn = external.munge_key_secret_arn if external else None
     if arn:
-        yield from _read(MUNGE, arn, "a munge key in base64", judge_munge, aws, settings)
+        yield from _read(MUNGE, arn, "a munge key in base64", judge_munge, aws)
 
 
 def _has_munge_key(settings: Settings) -> bool:
@@ -148,7 +154,13 @@ def _has_munge_key(settings: Settings) -> bool:
     return external is not None and external.munge_key_secret_arn is not None
 
 
-PERMISSIONS = ("secretsmanager:DescribeSecret", "secretsmanager:GetSecretValue", "sts:GetCallerIdentity")
+PERMISSIONS = (
+    "secretsmanager:DescribeSecret",
+    "secretsmanager:GetSecretValue",
+    "sts:GetCallerIdentity",
+    "kms:DescribeKey",
+    "kms:GetKeyPolicy",
+)
 QUESTIONS = (
     Question(
         name="ngc-secret",
@@ -177,8 +189,8 @@ QUESTIONS = (
             (
                 Status.WARNING,
                 "the secret ngc-key is encrypted with the key"
-                " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555: the head node has no"
-                " kms:Decrypt",
+                " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555, whose policy leaves"
+                " kms:Decrypt to nobody's IAM",
             ),
         ),
         ask=_ngc,

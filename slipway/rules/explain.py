@@ -10,6 +10,8 @@ from slipway.rules import RULES, RULES_BY_NAME, Rule
 from slipway.rules.fields import FILE_RULES
 from slipway.words import nearest
 
+ABOUT_THE_FILE, ABOUT_ONE_FIELD = "looks at the file", "looks at one field"
+
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
@@ -46,7 +48,7 @@ def _of_rule(rule: Rule) -> Explanation:
     if rule.keys:
         what = f"looks at {', '.join(rule.keys)}"
     else:
-        what = "looks at the file" if rule in FILE_RULES else "looks at one field"
+        what = ABOUT_THE_FILE if rule in FILE_RULES else ABOUT_ONE_FIELD
     return Explanation(rule.name, "offline", rule.severity, what, rule.why, rule.source, (rule.example,))
 
 
@@ -68,7 +70,8 @@ def _questions() -> list[Explanation]:
 
 
 def explain(name: str) -> list[Explanation]:
-    """The row called ``name``, or all of them for ``all``. Raises UsageError for a name that is none."""
+    """The row called ``name``, in any case, or all of them for ``all``. Raises UsageError for a name that is none."""
+    name = name.lower()
     if name in RULES_BY_NAME:
         return [_of_rule(RULES_BY_NAME[name])]
     rows = explanations()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from slipway.rules.rule import PCLUSTER, Finding, Rule
 
 if TYPE_CHECKING:
-    from slipway.settings import Queue, Settings
+    from slipway.settings import Settings
 
 AWS_RESERVED_ADDRESSES = 5  # per subnet, VPC user guide
 OTHER_ADDRESSES = 2  # the file system's metadata server and at least one object server have theirs in the same subnet
@@ -50,8 +50,7 @@ def _room(s: Settings) -> Iterator[Finding]:
     if network is None or not LARGEST_PREFIX <= network.prefixlen <= SMALLEST_PREFIX:
         return
     room = network.num_addresses // 2 - AWS_RESERVED_ADDRESSES  # the private subnet is one half of the VPC
-    # One address an instance since ParallelCluster 3.15: the other network cards are EFA-only and have none.
-    needed = sum(queue.max_count for queue in s.queues) + OTHER_ADDRESSES
+    needed = sum(queue.max_count * queue.addresses for queue in s.queues) + OTHER_ADDRESSES
     if needed > room:
         text = f"has {room} addresses for compute nodes, the queues can need {needed}"
         yield ("network", "cidr"), text, "take a larger network, e.g. /16"
@@ -71,15 +70,10 @@ def _security_group(s: Settings) -> Iterator[Finding]:
         )
 
 
-def _has_many_interfaces(queue: Queue) -> bool:
-    """Several cards, or one that carries an EFA-only interface beside the first (ParallelCluster 3.15 and newer)."""
-    return queue.instance.network_cards > 1 or queue.efa
-
-
 def _one_subnet(s: Settings) -> Iterator[Finding]:
     if not s.network.compute_subnet_id or s.network.compute_subnet_id != s.network.head_node_subnet_id:
         return
-    queue = next((queue for queue in s.queues if _has_many_interfaces(queue)), None)
+    queue = next((queue for queue in s.queues if queue.interfaces > 1), None)
     if queue:
         yield (
             ("network", "compute_subnet_id"),
@@ -127,12 +121,13 @@ RULES = (
     ),
     Rule(
         name="network-room",
-        why="Every node takes one address of the private subnet; without room the last nodes never start.",
-        source="VPC user guide: AWS keeps 5 addresses of a subnet; aws-parallelcluster pull request 7262: one "
-        "address a node",
+        why="A node with EFA takes one address of the private subnet, one without an address for each network card; "
+        "without room the last nodes never start.",
+        source="VPC user guide: AWS keeps 5 addresses of a subnet; aws-parallelcluster pull request 7262: efa-only "
+        "interfaces have none",
         example="network.cidr = '10.0.0.0/24': has 123 addresses for compute nodes, the queues can need 136. Hint: "
         "take a larger network, e.g. /16",
-        keys=("network.cidr", *COUNT_KEYS),
+        keys=("network.cidr", "queues.instance_type", "queues.efa", *COUNT_KEYS),
         find=_room,
     ),
     Rule(

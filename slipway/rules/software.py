@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,8 @@ HEAD_NODE_MIN_MEMORY_GIB = 8  # Slurm's controller, Prometheus and the exporters
 NODES_PER_GIB, OS_GIB, MOST_GIB = 25, 0.6, 16  # HeadNodeMemorySizeValidator
 BUILD_GIB_PER_VCPU = 2  # a CUDA library with 15 nvcc jobs peaked at 31.8 GiB: NVIDIA/cccl pull request 11160, 2026-09
 MOST_SECURITY_GROUPS, OUR_SECURITY_GROUPS = 5, 2  # VPC quotas, per network interface; ParallelCluster's and Slipway's
+
+PRIVATE_ECR = re.compile(r"\d{12}\.dkr\.ecr\.")
 
 NODE_TIMEOUT_S = 2100  # pcluster/constants.py NODE_BOOTSTRAP_TIMEOUT
 HEAD_STEPS_S = 1020  # sum of the time-outs in the heads of headnode/steps: the most that they can take
@@ -79,6 +82,16 @@ def _image_slash(s: Settings) -> Iterator[Finding]:
         if "#" not in image and rest and ("." in first or ":" in first):
             text = "names its registry with a slash, which enroot reads since version 4 only"
             yield ("images", index), text, f"write docker://{first}#{rest}"
+
+
+def _image_ecr(s: Settings) -> Iterator[Finding]:
+    for index, image in enumerate(s.images):
+        if PRIVATE_ECR.match(image.removeprefix("docker://")):
+            yield (
+                ("images", index),
+                "is in a private registry of ECR, for which the import has no credentials",
+                "import it by hand on the head node, or keep it in nvcr.io or a public registry",
+            )
 
 
 def _image_tag(s: Settings) -> Iterator[Finding]:
@@ -226,6 +239,17 @@ RULES = (
         "enroot reads since version 4 only. Hint: write docker://nvcr.io#nvidia/pytorch:24.01-py3",
         keys=("images",),
         find=_image_slash,
+    ),
+    Rule(
+        name="image-ecr",
+        severity="warning",
+        why="The import knows the key of NVIDIA's registry alone; ECR answers 401 to whoever has no token of the day.",
+        source="enroot issue 59; headnode/user/download-ngc-containers.sh",
+        example="images[0] = 'docker://123456789012.dkr.ecr.us-east-1.amazonaws.com#train:1.0': is in a private "
+        "registry of ECR, for which the import has no credentials. Hint: import it by hand on the head node, or keep "
+        "it in nvcr.io or a public registry",
+        keys=("images",),
+        find=_image_ecr,
     ),
     Rule(
         name="image-tag",

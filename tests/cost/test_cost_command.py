@@ -102,7 +102,9 @@ def test_text_of_some_prices_from_each(run: Run, aws: Any, tmp_path: Path) -> No
         "unknown, not in the sums: FSx for Lustre: the data file has no price for eu-central-1; the price list has no such"
         in text
     )
-    assert text.splitlines()[-1].endswith("; at least: 1 unknown")
+    last = text.splitlines()[-1]
+    assert " in eu-central-1: at least " in last
+    assert last.endswith(" USD/month without FSx for Lustre")
 
 
 def test_text_of_a_block(run: Run) -> None:

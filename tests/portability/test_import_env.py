@@ -83,7 +83,7 @@ bash create_config.sh
     assert fills == {"name", "region", "zone", "head_node.key_pair", "queues[0].reservation.id"}
     reasons = {entry["path"]: entry["text"] for entry in report["not_carried"]}
     assert "a workspace of its own" in reasons["AMPREMOTEWRITEURL"]
-    assert "'bash create_config.sh' is no assignment, and nothing is run" in reasons["line 7"]
+    assert "'bash ...' is no assignment, and nothing is run" in reasons["line 7"]
     with pytest.raises(SettingsError) as caught:
         settings_of(report, tmp_path)
     assert fills <= {fault.path for fault in caught.value.faults}
@@ -107,6 +107,32 @@ def test_expansions_are_told_and_never_done(tmp_path: Path, capsys: pytest.Captu
     assert code == 1
     assert [entry["path"] for entry in report["to_fill"]] == ["AWS_REGION"]
     assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "value", ["$(aws ec2 -pSecretWord)", "`aws ec2 -pSecretWord`", '"$(aws ec2 -pSecretWord)"', "$1"]
+)
+@pytest.mark.parametrize("name", ["CAPACITY_RESERVATION_ID", "KEY_PAIR_NAME", "FSX_ID", "VPC_ID"])
+def test_the_output_of_a_command_is_filled_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str
+) -> None:
+    text = "".join(f"{line}\n" for line in WHOLE.splitlines() if f"{name}=" not in line)
+    code, report = bring(tmp_path, f"{text}export {name}={value}\n", capsys, name="moved", zone="us-east-2b")
+    assert code == 1
+    assert [entry["path"] for entry in report["to_fill"]] == [name]
+    assert report["not_carried"] == []
+    assert "SecretWord" not in report["settings"]
+    assert ("<$1>" if value == "$1" else "<output of aws>") in report["settings"]
+
+
+def test_nothing_is_said_of_a_reservation_that_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = WHOLE.replace("cr-0123456789abcdef0", "none-of-it")
+    _, report = bring(tmp_path, text, capsys, name="moved", zone="us-east-2b")
+    assert [entry["path"] for entry in report["not_carried"]] == ["CAPACITY_RESERVATION_ID"]
+    assert "reservation" not in report["settings"].split("queues:")[1]
+    assert report["notes"] == []
 
 
 def test_single_quotes_are_no_expansion(tmp_path: Path) -> None:

@@ -226,7 +226,8 @@ def test_everything_that_has_a_setting_is_carried(tmp_path: Path) -> None:
     [
         ("Os: ubuntu2204", "Os: alinux2", "Image/Os", "alinux2023 is written instead"),
         ("Os: ubuntu2204", "Os: ubuntu2204, CustomAmi: ami-0123456789abcdef0", "Image/CustomAmi", "ParallelCluster's own image"),
-        ("m5.8xlarge", "t3.medium", "HeadNode/InstanceType", "is not an instance type that Slipway knows"),
+        ("m5.8xlarge", "t3.medium", "HeadNode/InstanceType", "t3.medium is not an instance type that Slipway knows"),
+        ("m5.8xlarge", "t3.medium", "HeadNode/InstanceType", "; the default m5.8xlarge applies instead"),
         ("  Scheduler: slurm", "  Scheduler: awsbatch", "Scheduling/Scheduler", "Slipway writes slurm"),
         ("MaxCount: 4", "MaxCount: 4\n          SpotPrice: 3", "Scheduling/SlurmQueues[0]/ComputeResources[0]/SpotPrice", "on-demand price"),
         ("Name: gpu", "Name: old", "Scheduling/SlurmQueues[0]/ComputeResources[0]/Name", "Slipway writes gpu"),

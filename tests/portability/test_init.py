@@ -13,8 +13,9 @@ import pytest
 from rehearsal.cloud.seed import Reservation, Seed
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.errors import SettingsError, SlipwayError, UsageError
+from slipway.importer.text import REPOSITORY, schema_line
 from slipway.init import Offer, init, live_reservations
-from slipway.settings import load_settings
+from slipway.settings import examine, load_settings
 
 BLOCK = Offer(
     "cr-0123456789abcdef1", "capacity-block", "p5.48xlarge", "us-east-1c", 4, 4, "active", "2026-12-01 11:30 UTC"
@@ -67,37 +68,37 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_defaults_alone_give_a_valid_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert init(yes=True, find=nothing) == 0
-    made = load_settings("gpu-cluster.yaml")
-    assert (made.name, made.region, made.zone, made.queues[0].count) == ("gpu-cluster", "us-east-1", "us-east-1a", 2)
+    made = load_settings("gpu.yaml")
+    assert (made.name, made.region, made.zone, made.queues[0].count) == ("gpu", "us-east-1", "us-east-1a", 2)
     assert made.queues[0].efa
     captured = capsys.readouterr()
-    assert captured.out == "gpu-cluster.yaml is written. Next: slipway check gpu-cluster.yaml\n"
+    assert captured.out == "gpu.yaml is written. Next: slipway check gpu.yaml\n"
     assert "No live capacity reservation in us-east-1." in captured.err
 
 
 def test_empty_answers_take_the_defaults() -> None:
     person = Person()
     assert init(ask=person, find=nothing) == 0
-    assert load_settings("gpu-cluster.yaml").queues[0].instance_type == "p5.48xlarge"
+    assert load_settings("gpu.yaml").queues[0].instance_type == "p5.48xlarge"
     words = ("Name", "region", "Reservation", "zone", "Instance type", "How many")
     assert all(word in question for word, question in zip(words, person.asked, strict=True))
 
 
 def test_the_only_reservation_is_the_default_and_fills_in_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     assert init(ask=Person(), find=one_block) == 0
-    made = load_settings("gpu-cluster.yaml")
+    made = load_settings("gpu.yaml")
     queue = made.queues[0]
     assert queue.reservation is not None
     assert (queue.reservation.kind, queue.reservation.id) == ("capacity-block", BLOCK.id)
     assert (queue.count, queue.instance_type, made.zone) == (4, "p5.48xlarge", "us-east-1c")
     assert "1. cr-0123456789abcdef1: 4 x p5.48xlarge in us-east-1c, 4 free" in capsys.readouterr().err
-    assert "until 2026-12-01 11:30 UTC" in Path("gpu-cluster.yaml").read_text(encoding="utf-8")
+    assert "until 2026-12-01 11:30 UTC" in Path("gpu.yaml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("answer", ["2", OTHER.id])
 def test_a_reservation_by_its_number_or_id(answer: str) -> None:
     assert init(ask=Person(Reservation=answer), find=two) == 0
-    queue = load_settings("gpu-cluster.yaml").queues[0]
+    queue = load_settings("gpu.yaml").queues[0]
     assert queue.reservation is not None
     assert (queue.reservation.id, queue.reservation.kind, queue.instance_type) == (
         OTHER.id,
@@ -108,13 +109,13 @@ def test_a_reservation_by_its_number_or_id(answer: str) -> None:
 
 def test_several_reservations_are_no_reason_to_take_one() -> None:
     assert init(yes=True, find=two) == 0
-    assert load_settings("gpu-cluster.yaml").queues[0].reservation is None
+    assert load_settings("gpu.yaml").queues[0].reservation is None
 
 
 def test_a_reservation_that_is_not_in_the_list() -> None:
     person = Person(Reservation="cr-0123456789abcdef9", kind="on-demand")
     assert init(ask=person, find=nothing) == 0
-    queue = load_settings("gpu-cluster.yaml").queues[0]
+    queue = load_settings("gpu.yaml").queues[0]
     assert queue.reservation is not None
     assert (queue.reservation.id, queue.reservation.kind) == ("cr-0123456789abcdef9", "on-demand")
 
@@ -165,24 +166,24 @@ def test_nobody_who_answers_right_is_not_asked_for_ever(tmp_path: Path) -> None:
 
 
 def test_an_existing_file_is_kept_unless_the_person_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    target = Path("gpu-cluster.yaml")
+    target = Path("gpu.yaml")
     target.write_text("mine", encoding="utf-8")
     assert init(ask=Person(Replace="no"), find=nothing) == 1
-    assert "gpu-cluster.yaml is left as it is" in capsys.readouterr().err
+    assert "gpu.yaml is left as it is" in capsys.readouterr().err
     assert target.read_text(encoding="utf-8") == "mine"
     assert init(ask=Person(Replace="yes"), find=nothing) == 0
-    assert load_settings(target).name == "gpu-cluster"
+    assert load_settings(target).name == "gpu"
 
 
-@pytest.mark.parametrize("output", [None, Path("gpu-cluster.yaml")])
+@pytest.mark.parametrize("output", [None, Path("gpu.yaml")])
 def test_without_questions_an_existing_file_needs_force(output: Path | None) -> None:
-    target = Path("gpu-cluster.yaml")
+    target = Path("gpu.yaml")
     target.write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match=r"exists already\. Hint: --force"):
         init(output, yes=True, find=nothing)
     assert target.read_text(encoding="utf-8") == "mine"
     assert init(output, yes=True, force=True, find=nothing) == 0
-    assert load_settings(target).name == "gpu-cluster"
+    assert load_settings(target).name == "gpu"
 
 
 def test_what_is_given_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,9 +219,124 @@ def test_a_wrong_option_is_told_and_nothing_written(tmp_path: Path, key: str, va
 
 
 def test_a_block_that_is_too_large_is_told(tmp_path: Path) -> None:
+    given = {"reservation": BLOCK.id, "reservation_kind": "capacity-block", "count": 65}
     with pytest.raises(SlipwayError, match="64 instances"):
-        init(given={"reservation": BLOCK.id, "count": 65}, yes=True, find=one_block)
+        init(given=given, yes=True, find=nothing)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_options_are_told_all_at_once(tmp_path: Path) -> None:
+    given = {"name": "X", "region": "mars", "zone": "us-east-1a", "instance_type": "p99", "count": "no", "os": "dos"}
+    with pytest.raises(SettingsError) as caught:
+        init(given=given, yes=True, find=one_block)
+    assert {fault.file for fault in caught.value.faults} == {"--name", "--region", "--instance-type", "--count", "--os"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_wrong_answer_the_default_none_is_taken() -> None:
+    person = Person(Reservation=["cr-1", ""])
+    assert init(ask=person, find=two) == 0
+    assert load_settings("gpu.yaml").queues[0].reservation is None
+    asked = [question for question in person.asked if "Reservation" in question]
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+
+
+def test_after_a_wrong_answer_a_number_is_taken() -> None:
+    assert init(ask=Person(Reservation=["cr-1", "2"]), find=two) == 0
+    queue = load_settings("gpu.yaml").queues[0]
+    assert queue.reservation is not None
+    assert queue.reservation.id == OTHER.id
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"instance_type": "p4d.24xlarge"},
+        {"zone": "us-east-1a"},
+        {"count": 8},
+        {"reservation_kind": "on-demand"},
+    ],
+)
+def test_a_reservation_that_does_not_fit_the_options(capsys: pytest.CaptureFixture[str], given: dict[str, Any]) -> None:
+    assert init(given=given, yes=True, find=one_block) == 0
+    assert load_settings("gpu.yaml").queues[0].reservation is None
+    assert "took no reservation: none fits what is asked for" in capsys.readouterr().err
+    with pytest.raises(SettingsError) as caught:
+        init(Path("other.yaml"), given={**given, "reservation": BLOCK.id}, yes=True, find=one_block)
+    (key,) = given
+    assert f"--{key.replace('_', '-')} says {given[key]}" in str(caught.value)
+    assert [fault.file for fault in caught.value.faults] == ["--reservation"]
+    assert not Path("other.yaml").exists()
+
+
+def test_a_contradiction_is_asked_again() -> None:
+    person = Person(Reservation=["2"])
+    assert init(ask=person, given={"zone": "us-east-1a", "reservation": BLOCK.id}, find=two) == 0
+    queue = load_settings("gpu.yaml").queues[0]
+    assert queue.reservation is not None
+    assert queue.reservation.id == OTHER.id
+
+
+def test_the_one_that_fits_of_several_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    assert init(given={"instance_type": "p4d.24xlarge"}, yes=True, find=two) == 0
+    queue = load_settings("gpu.yaml").queues[0]
+    assert queue.reservation is not None
+    assert (queue.reservation.id, queue.count) == (OTHER.id, 2)
+    assert f"took reservation {OTHER.id}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_reservation_that_aws_does_not_list(capsys: pytest.CaptureFixture[str], answers: bool) -> None:
+    given = {"reservation": "cr-0123456789abcdef9"}
+    assert init(given=given, yes=True, find=nothing if answers else silent) == 0
+    told = capsys.readouterr().err
+    assert ("cr-0123456789abcdef9 is not among the live reservations of us-east-1" in told) == answers
+    assert "queues[0].reservation.kind: capacity-block, a guess" in told
+    assert "kind: capacity-block # a guess" in " ".join(Path("gpu.yaml").read_text(encoding="utf-8").split())
+
+
+def test_a_kind_that_is_said_is_no_guess(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"reservation": "cr-0123456789abcdef9", "reservation_kind": "on-demand"}
+    assert init(given=given, yes=True, find=silent) == 0
+    assert "guess" not in capsys.readouterr().err + Path("gpu.yaml").read_text(encoding="utf-8")
+
+
+def test_no_key_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    assert init(given={"key_pair": "none"}, yes=True, find=nothing) == 0
+    assert load_settings("gpu.yaml").head_node.key_pair is None
+
+
+@pytest.mark.parametrize("find", [nothing, one_block])
+def test_what_the_defaults_give_has_no_warning(find: Any) -> None:
+    assert init(yes=True, find=find) == 0
+    found = examine("gpu.yaml")
+    assert (found.faults, found.warnings) == ((), ())
+
+
+def test_a_folder_that_is_not_there_is_told_before_any_question() -> None:
+    person = Person()
+    with pytest.raises(UsageError, match=r"there is no folder no dir\. Hint: mkdir -p 'no dir'"):
+        init(Path("no dir/x.yaml"), ask=person, find=nothing)
+    assert person.asked == []
+
+
+def test_the_schema_is_named_inside_the_repository() -> None:
+    assert schema_line(REPOSITORY / "clusters/x.yaml") == ("yaml-language-server: $schema=settings.schema.json",)
+    assert schema_line(REPOSITORY / "x.yaml") == ("yaml-language-server: $schema=clusters/settings.schema.json",)
+    assert schema_line(None) == ()
+    assert schema_line(Path("x.yaml")) == ()  # a temporary folder
+
+
+def test_the_schema_is_the_first_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = tmp_path / "clusters/settings.schema.json"
+    schema.parent.mkdir()
+    schema.touch()
+    monkeypatch.setattr("slipway.importer.text.REPOSITORY", tmp_path)
+    monkeypatch.setattr("slipway.importer.text.SCHEMA", schema)
+    assert init(yes=True, find=nothing) == 0
+    first = Path("gpu.yaml").read_text(encoding="utf-8").splitlines()[0]
+    assert first == "# yaml-language-server: $schema=clusters/settings.schema.json"
 
 
 def test_an_unknown_option_is_wrong_use() -> None:
@@ -257,7 +373,7 @@ def test_live_reservations_are_offered(cloud: EmbeddedAws, monkeypatch: pytest.M
     ]
     made = init(ask=Person(Reservation="1"))
     assert made == 0
-    assert load_settings("gpu-cluster.yaml").queues[0].count == 4
+    assert load_settings("gpu.yaml").queues[0].count == 4
 
 
 @pytest.mark.parametrize("way", ["no-credentials", "no-answer"])

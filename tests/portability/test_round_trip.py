@@ -110,3 +110,27 @@ def test_every_example_comes_back_equal(file: Path, tmp_path: Path, capsys: pyte
     assert import_pcluster(target, back) == 0
     assert load_settings(back) == load_settings(file)
     assert "0 to fill in, 0 not carried" in capsys.readouterr().err
+
+
+def test_other_nodes_than_the_limits_are_for_switch_acceptance_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, exported, back = tmp_path / "first.yaml", tmp_path / "pcluster.yaml", tmp_path / "back.yaml"
+    first.write_text(
+        "name: there\nregion: us-east-1\nzone: us-east-1a\n"
+        "queues: [{name: train, instance_type: g6.xlarge, count: 4}]\n"
+        "acceptance: {max_bytes: 4GiB, limits: [{nodes: 4, size: 4GiB, collective: all_reduce, fail_below_gb_per_s: 1, date: 2026-01-05, source: measured}]}\n",
+        encoding="utf-8",
+    )
+    assert export_pcluster(first, exported) == 0
+    text = exported.read_text(encoding="utf-8")
+    assert "MinCount: 4" in text
+    edited = text.replace("MinCount: 4", "MinCount: 3").replace("MaxCount: 4", "MaxCount: 3")
+    exported.write_text(edited, encoding="utf-8")
+    import_pcluster(exported, back)
+    made = load_settings(back)
+    assert (made.queues[0].count, made.acceptance.scenario) == (3, "none")
+    assert [limit.nodes for limit in made.acceptance.limits] == [4]
+    told = capsys.readouterr().err
+    assert "acceptance is off: no limit is known" in told
+    assert "the limits stay in the file" in told

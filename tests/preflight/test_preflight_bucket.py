@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from arrange_services import KEY_ARN, KEY_ID, OTHER_ACCOUNT, bucket, bucket_policy, encrypted, key, objects
+from arrange_services import KEY_ARN, KEY_ID, OTHER_ACCOUNT, bucket, bucket_policy, encrypted, key, objects, policy
 from preflight_cases import REGION, Case, all_of, check, denied
 
 from rehearsal.cloud.model import ACCOUNT
@@ -18,6 +18,8 @@ NAME = "corp-training-data"
 PATH = ("storage", "bucket")
 PLAIN: dict[str, Any] = {"storage": {"bucket": NAME}}
 LINKED: dict[str, Any] = {"storage": {"bucket": NAME, "associations": [{"path": "/datasets", "prefix": "dataset/"}]}}
+EXPORTED: dict[str, Any] = {"storage": {"bucket": NAME, "associations": [
+    {"path": "/results", "prefix": "results/", "import_changes": False, "export_changes": True}]}}  # fmt: skip
 THERE = bucket(NAME)
 EXCEPT = "except aws:PrincipalArn */aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/* from the Deny"
 ALIAS = f"arn:aws:kms:{REGION}:{ACCOUNT}:alias/training"
@@ -53,6 +55,12 @@ def disabled(aws: EmbeddedAws) -> None:
     aws.clients("kms").disable_key(KeyId=KEY_ID)
 
 
+def closed(aws: EmbeddedAws) -> None:
+    """A policy of the key that names one administrator and leaves nothing to the account's IAM."""
+    statement = {**NODES_STATEMENT, "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:role/security"}}
+    aws.clients("kms").put_key_policy(KeyId=KEY_ID, PolicyName="default", Policy=policy(statement))
+
+
 def alias(aws: EmbeddedAws) -> None:
     aws.clients("kms").create_alias(AliasName="alias/training", TargetKeyId=KEY_ID)
 
@@ -76,8 +84,11 @@ CASES = [
     Case("bucket", "missing", FAULT, f"there is no bucket {NAME}", PATH,
          "correct the name, or leave it out to have one made", settings=PLAIN),
     Case("bucket", "elsewhere", FAULT, f"{NAME} is in eu-west-1, the cluster in {REGION}", PATH,
-         "take a bucket of the cluster's region: FSx links no other", settings=LINKED,
-         arrange=bucket(NAME, "eu-west-1")),
+         "take a bucket of the cluster's region: FSx imports changes from no other (import_changes: false does without)",
+         settings=LINKED, arrange=bucket(NAME, "eu-west-1")),
+    Case("bucket", "elsewhere, only exported to", WARNING,
+         f"{NAME} is in eu-west-1, the cluster in {REGION}: transfer between them is paid for", PATH,
+         settings=EXPORTED, arrange=bucket(NAME, "eu-west-1")),
     Case("bucket", "elsewhere without links", WARNING,
          f"{NAME} is in eu-west-1, the cluster in {REGION}: transfer between them is paid for", PATH, settings=PLAIN,
          arrange=bucket(NAME, "eu-west-1")),
@@ -87,6 +98,21 @@ CASES = [
     denied("s3:HeadBucket", "bucket", "s3:ListBucket", settings=PLAIN, arrange=THERE),
     denied("sts:GetCallerIdentity", "bucket", settings=PLAIN, arrange=THERE),
     access("no policy", OK, f"{NAME} has no bucket policy", THERE),
+    access("prefix of others", OK, NOTHING_DENIED, with_policy(deny(Resource=f"arn:aws:s3:::{NAME}/private/*")),
+           settings=LINKED),
+    access("prefix of a link", FAULT, f"the policy of {NAME} denies s3:GetObject, s3:PutObject to everybody"
+           " (a statement without Sid)", with_policy(deny(Action=["s3:GetObject", "s3:PutObject"],
+                                                          Resource=f"arn:aws:s3:::{NAME}/dataset/train/*")),
+           settings=LINKED, hint=EXCEPT),
+    access("nothing for FSx without links", OK, NOTHING_DENIED,
+           with_policy(deny(Action=["s3:PutBucketNotification", "s3:GetObject"]))),
+    access("everybody, without links", FAULT, f"the policy of {NAME} denies s3:PutObject, s3:AbortMultipartUpload to"
+           " everybody (a statement without Sid)", with_policy(deny()),
+           hint="except the role of the head node from the Deny"),
+    access("endpoint only, without links", WARNING, f"the policy of {NAME} denies s3:PutObject,"
+           " s3:AbortMultipartUpload under conditions: aws:sourcevpce (a statement without Sid)",
+           with_policy(deny(Condition={"StringNotEquals": {"aws:SourceVpce": "vpce-1"}})),
+           hint="make sure that the nodes' requests pass; if not, except the role of the head node from the Deny"),
     access("TLS only", OK, NOTHING_DENIED,
            with_policy(deny(Condition={"Bool": {"aws:SecureTransport": "false"}}),
                        deny(Condition={"NumericLessThan": {"s3:TlsVersion": "1.2"}}))),
@@ -95,19 +121,22 @@ CASES = [
     access("one user", OK, NOTHING_DENIED, with_policy(deny(Principal={"AWS": f"arn:aws:iam::{ACCOUNT}:user/eve"}))),
     access("all but named", FAULT, f"{DENIES} to all but named principals (statement OnlyUs)",
            with_policy(deny(Sid="OnlyUs", Principal=None, NotPrincipal={"AWS": f"arn:aws:iam::{ACCOUNT}:root"})),
-           hint=EXCEPT),
-    access("everybody", FAULT, f"{DENIES} to everybody (a statement without Sid)", with_policy(deny()), hint=EXCEPT),
+           hint=EXCEPT, settings=LINKED),
+    access("everybody", FAULT, f"{DENIES} to everybody (a statement without Sid)", with_policy(deny()), hint=EXCEPT,
+           settings=LINKED),
     access("endpoint only", FAULT,
            f"{DENIES} by aws:sourcevpce: FSx comes from AWS's own network (statement OnlyEndpoint)",
            with_policy(deny(Sid="OnlyEndpoint", Condition={"StringNotEquals": {"aws:SourceVpce": "vpce-1"}})),
-           hint=EXCEPT),
+           hint=EXCEPT, settings=LINKED),
     access("roles only", WARNING, f"{DENIES} under conditions: aws:principalarn (statement OnlyRoles)",
-           with_policy(deny(Sid="OnlyRoles", Condition={"ArnNotLike": {"aws:PrincipalArn": "arn:aws:iam::*:role/ml"}}))),
+           with_policy(deny(Sid="OnlyRoles", Condition={"ArnNotLike": {"aws:PrincipalArn": "arn:aws:iam::*:role/ml"}})),
+           settings=LINKED),
     access("key of S3", OK, f"{NAME} is encrypted with keys of S3", THERE),
     access("aws/s3", OK, f"{NAME} is encrypted with the account's aws/s3 key", all_of(THERE, encrypted(NAME, ""))),
-    access("key for FSx", OK, f"the key of {NAME} is enabled, and its policy lets FSx in", with_key(FSX_STATEMENT)),
+    access("key for FSx", OK, f"the key of {NAME} is enabled, and its policy lets FSx in", with_key(FSX_STATEMENT),
+           settings=LINKED),
     access("key by its alias", OK, f"the key of {NAME} is enabled, and its policy lets FSx in",
-           all_of(with_key(FSX_STATEMENT), alias, encrypted(NAME, ALIAS))),
+           all_of(with_key(FSX_STATEMENT), alias, encrypted(NAME, ALIAS)), settings=LINKED),
     access("key disabled", FAULT, f"the key of {NAME} is Disabled: {KEY_ARN}",
            all_of(with_key(FSX_STATEMENT), disabled), hint="enable it: aws kms enable-key"),
     access("key dying", FAULT, f"the key of {NAME} is PendingDeletion: {KEY_ARN}",
@@ -118,8 +147,13 @@ CASES = [
            with_key(NODES_STATEMENT), settings=LINKED,
            hint="allow kms:Decrypt and kms:GenerateDataKey* to * with kms:ViaService s3 and aws:userid *:FSx in its"
            " policy"),
-    access("key without FSx or links", WARNING, f"the policy of {NAME}'s key does not let FSx use it: {KEY_ARN}",
-           with_key()),
+    access("key without FSx or links", OK,
+           f"the key of {NAME} is enabled, and its policy leaves it to IAM who uses it", with_key()),
+    access("key that is closed", WARNING,
+           f"the policy of {NAME}'s key leaves kms:Decrypt and kms:GenerateDataKey to nobody's IAM: {KEY_ARN}",
+           all_of(with_key(), closed),
+           hint="let the head node's role use it: acceptance writes its reports to the bucket"),
+    denied("sts:GetCallerIdentity", "bucket-access", settings=PLAIN, arrange=with_key()),
     access("blocked", OK, f"public access to {NAME} is blocked", THERE),
     access("public", WARNING, f"public access to {NAME} is not blocked: BlockPublicAcls, IgnorePublicAcls,"
            " BlockPublicPolicy, RestrictPublicBuckets", all_of(THERE, public)),

@@ -32,6 +32,7 @@ queues:
     efa: true
 """
 LOG_IN = "log in (aws sso login, aws configure) or name a profile with --profile"
+LOG_IN_AGAIN = "log in (aws sso login, or new keys), or name another profile with --profile"
 
 
 @pytest.fixture
@@ -92,6 +93,52 @@ def test_what_could_not_be_asked_is_said_and_is_no_fault(
         in out
     )
     assert " 0 faults, 1 could not be asked in " in out
+    assert out.splitlines()[-2] == "not asked: image"
+
+
+def test_without_the_reservations_answer_nothing_is_good(
+    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    block.misbehave("ec2:DescribeCapacityReservations", deny=True)
+    assert preflight(file) == 3
+    told = capsys.readouterr()
+    assert "  ok       us-east-1 is enabled" in told.out.splitlines()
+    assert told.out.splitlines()[-2].startswith("not asked: reservation")
+    assert told.err == ""
+
+
+def test_without_knowing_who_asks_nothing_is_good(
+    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    block.misbehave("sts:GetCallerIdentity", error=(500, "InternalFailure", "try again"))
+    assert preflight(file) == 3
+    assert "not asked: credentials, " in capsys.readouterr().out
+
+
+def test_a_price_of_the_data_file_is_no_answer_of_aws(
+    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused: int
+) -> None:
+    file.write_text(f"{TEXT}\nbudget:\n  monthly_usd: 500000\n  email: a@example.com\n")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused}")
+    assert preflight(file) == 3
+    told = capsys.readouterr()
+    assert told.err.startswith("nothing could be asked: ")
+    assert "USD" not in told.err
+    assert told.out.count("\n") == 1
+
+
+def test_what_is_missing_is_told_once(block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bucket and a subnet that are not there have no policy and no routes to tell of."""
+    file.write_text(
+        f"{TEXT}\nnetwork:\n  vpc_id: vpc-0123456789abcdef0\n  head_node_subnet_id: subnet-0123456789abcdef0\n"
+        "  compute_subnet_id: subnet-0123456789abcdef0\nstorage:\n  bucket: no-such-bucket-here\n"
+    )
+    assert preflight(file) == 1
+    told = capsys.readouterr()
+    assert "[bucket]" in told.err
+    assert "[subnets]" in told.err
+    for name in ("bucket-access", "compute-routes", "head-routes", "network-acls"):
+        assert name not in told.out + told.err
 
 
 def test_nothing_could_be_asked_is_said_once(
@@ -102,7 +149,7 @@ def test_nothing_could_be_asked_is_said_once(
     told = capsys.readouterr()
     assert told.err == (
         "nothing could be asked: the credentials are not accepted: The security token included in the request is "
-        f"expired (ExpiredToken). Hint: {LOG_IN}\n"
+        f"expired (ExpiredToken). Hint: {LOG_IN_AGAIN}\n"
     )
     assert told.out.count("\n") == 1
 
@@ -241,7 +288,7 @@ def test_a_log_in_that_has_ended(
     assert preflight(file, profile="sso") == 3
     told = capsys.readouterr().err
     assert told.startswith("nothing could be asked: the credentials cannot be read: ")
-    assert told.endswith(f". Hint: {LOG_IN}\n")
+    assert told.endswith(f". Hint: {LOG_IN_AGAIN}\n")
     assert told.count("\n") == 1
 
 

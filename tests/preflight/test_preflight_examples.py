@@ -11,7 +11,8 @@ from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.command import preflight
 from slipway.settings import load_settings
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "clusters").glob("*.yaml"))
+ROOT = Path(__file__).parents[2]
+EXAMPLES = [*sorted((ROOT / "clusters").glob("*.yaml")), ROOT / "tests/stacks/site-parts.yaml"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

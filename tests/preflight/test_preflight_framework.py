@@ -87,7 +87,13 @@ def test_a_call_that_stays_throttled_could_not_be_asked(account: EmbeddedAws, aw
     made = account.misbehave("ec2:DescribeAvailabilityZones", throttle=True)
     results = asked(aws, [ZONE])
     assert open_texts(results) == ["AWS answered: Request limit exceeded. (RequestLimitExceeded)"]
-    assert made.requests == aws_module.ATTEMPTS
+    assert made.requests == aws_module.ATTEMPTS * (len(aws_module.THROTTLE_PAUSES_S) + 1)
+
+
+def test_a_burst_of_throttling_is_waited_out(account: EmbeddedAws, aws: Aws) -> None:
+    made = account.misbehave("ec2:DescribeAvailabilityZones", throttle=True, times=aws_module.ATTEMPTS + 1)
+    assert statuses(asked(aws, [ZONE])) == {"zone": {Status.OK}}
+    assert made.requests == aws_module.ATTEMPTS + 2
 
 
 def test_a_broken_service_could_not_be_asked(account: EmbeddedAws, aws: Aws) -> None:

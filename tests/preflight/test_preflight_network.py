@@ -60,6 +60,23 @@ def no_public_addresses(subnet: str) -> Callable[[EmbeddedAws], None]:
     return arrange
 
 
+def nodes(count: int, cluster: str) -> Callable[[EmbeddedAws], None]:
+    """Nodes of a cluster that run in the compute subnet already."""
+
+    def arrange(aws: EmbeddedAws) -> None:
+        tags = [{"Key": "parallelcluster:cluster-name", "Value": cluster}]
+        aws.clients("ec2").run_instances(
+            ImageId="ami-00000000000000003",
+            InstanceType="g6.12xlarge",
+            MinCount=count,
+            MaxCount=count,
+            SubnetId=COMPUTE,
+            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+        )
+
+    return arrange
+
+
 CASES = [
     own("healthy", "vpc", OK, f"{VPC} has enableDnsHostnames", vpc(), path=("network", "vpc_id")),
     own("not there", "vpc", FAULT, f"{VPC} does not exist in {REGION}", all_of(),
@@ -83,13 +100,25 @@ CASES = [
         path=COMPUTE_PATH, alone=False),
     own("another VPC", "subnets", FAULT, f"{COMPUTE} is in {VPC}, not in vpc-0bbbbbbbbbbbbbbbb", vpc(),
         path=COMPUTE_PATH, alone=False, settings={"network": {"vpc_id": "vpc-0bbbbbbbbbbbbbbbb"}}),
-    own("too few addresses", "subnets", FAULT, f"{COMPUTE} has 11 free addresses, the nodes need 16",
+    own("too few addresses", "subnets", FAULT, f"{COMPUTE} has 11 free addresses, the static nodes need 16",
+        vpc(compute_cidr="10.0.128.0/28"), path=COMPUTE_PATH, hint="name a larger subnet, or lower count",
+        settings={"queues": [{"name": "dev", "instance_type": "g6.12xlarge", "count": 16}]}),
+    own("too few addresses for all", "subnets", WARNING, f"{COMPUTE} has 11 free addresses, the nodes can need 16",
         vpc(compute_cidr="10.0.128.0/28"), path=COMPUTE_PATH, hint="name a larger subnet, or lower max_count",
         settings={"queues": [{"name": "dev", "instance_type": "g6.12xlarge", "max_count": 16}]}),
-    own("an address on each card without EFA", "subnets", FAULT, f"{COMPUTE} has 59 free addresses, the nodes need 64",
+    own("own nodes run in it", "subnets", OK, f"{COMPUTE} is in {VPC} and {ZONE}, 11 addresses free",
+        all_of(vpc(compute_cidr="10.0.128.0/28"), nodes(4, "p5")), path=COMPUTE_PATH,
+        settings={"queues": [{"name": "dev", "instance_type": "g6.12xlarge", "count": 11}]}),
+    own("other nodes run in it", "subnets", FAULT, f"{COMPUTE} has 7 free addresses, the static nodes need 11",
+        all_of(vpc(compute_cidr="10.0.128.0/28"), nodes(4, "other")), path=COMPUTE_PATH,
+        settings={"queues": [{"name": "dev", "instance_type": "g6.12xlarge", "count": 11}]}),
+    own("an address on each card without EFA", "subnets", FAULT,
+        f"{COMPUTE} has 59 free addresses, the static nodes need 64",
         vpc(compute_cidr="10.0.128.0/26"), path=COMPUTE_PATH,
         settings={"queues": [{"name": "train", "instance_type": "p5.48xlarge", "count": 2}]}),
     denied("ec2:DescribeSubnets", "subnets", settings=OWN, arrange=vpc()),
+    denied("ec2:DescribeInstances", "subnets", arrange=vpc(compute_cidr="10.0.128.0/28"),
+           settings={**OWN, "queues": [{"name": "dev", "instance_type": "g6.12xlarge", "count": 16}]}),
 
     own("NAT", "compute-routes", OK, f"{COMPUTE} has a way out through {NAT}", vpc()),
     own("main table, no way", "compute-routes", FAULT,
@@ -108,8 +137,12 @@ CASES = [
         all_of(vpc(), no_way_out(COMPUTE), endpoints(COMPUTE, *NODE_ENDPOINTS)),
         settings={"software_mirror": "s3://corp-mirror/slipway"}),
     own("public, 32 cards", "compute-routes", FAULT,
-        f"{COMPUTE} is public (its way out is {GATEWAY}), and p5.48xlarge with 32 network cards cannot have a public "
-        "address: the nodes would reach nothing", vpc(compute_public=True), path=COMPUTE_PATH, hint=PRIVATE),
+        f"{COMPUTE} is public (its way out is {GATEWAY}), and p5.48xlarge with 33 network interfaces cannot have a "
+        "public address: the nodes would reach nothing", vpc(compute_public=True), path=COMPUTE_PATH, hint=PRIVATE),
+    own("public, one card with EFA", "compute-routes", FAULT,
+        f"{COMPUTE} is public (its way out is {GATEWAY}), and g6.48xlarge with 2 network interfaces cannot have a "
+        "public address: the nodes would reach nothing", vpc(compute_public=True), path=COMPUTE_PATH, hint=PRIVATE,
+        settings={"queues": [{"name": "dev", "instance_type": "g6.48xlarge", "count": 2, "efa": True}]}),
     own("public, one card", "compute-routes", WARNING, f"{COMPUTE} is public: every compute node gets a public address",
         vpc(compute_public=True), settings=G6, hint=PRIVATE),
     own("public without addresses", "compute-routes", FAULT,

@@ -14,7 +14,9 @@ from rehearsal.cloud import grafana
 from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.quotas import set_quota
 from rehearsal.cloud.server import EmbeddedAws
+from slipway.preflight.aws import Unasked
 from slipway.preflight.model import Answer, Status
+from slipway.preflight.observability import _elsewhere
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 PROMETHEUS, GRAFANA = ("observability", "prometheus"), ("observability", "grafana")
@@ -133,3 +135,28 @@ def test_a_workspace_of_a_stack_is_listed_and_described(account: EmbeddedAws) ->
         api.describe_workspace(workspaceId="g-9999999999")
     with pytest.raises(api.exceptions.ValidationException, match="not emulated"):
         api.delete_workspace(workspaceId="g-0123456789")
+
+
+class Regions:
+    """Says for each region whether IAM Identity Center is there; a region that is not listed is closed."""
+
+    region = REGION
+
+    def __init__(self, **there: bool) -> None:
+        self._there = {name.replace("_", "-"): answer for name, answer in there.items()}
+
+    def start(self, _service: str, _operation: str, region: str) -> Regions:
+        return Regions(**{"only": self._there[region]}) if region in self._there else Regions()
+
+    def result(self) -> dict[str, Any]:
+        if "only" not in self._there:
+            raise Unasked("sso:ListInstances is not allowed", "sso:ListInstances")
+        return {"Instances": [{"InstanceArn": "arn:aws:sso:::instance/ssoins-1"}] if self._there["only"] else []}
+
+
+def test_a_region_that_is_closed_is_no_proof_that_identity_center_is_nowhere() -> None:
+    aws: Any = Regions(eu_west_1=False, eu_west_2=True)
+    assert _elsewhere(aws, ["eu-west-1", "eu-west-2", "eu-west-3"]) == ["eu-west-2"]
+    assert _elsewhere(aws, ["eu-west-1"]) == []
+    with pytest.raises(Unasked, match="not in us-east-1, and does not answer in eu-west-3"):
+        _elsewhere(aws, ["eu-west-1", "eu-west-3"])

@@ -12,7 +12,7 @@ from preflight_cases import REGION, Case, check, denied, settings_of
 
 from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.server import EmbeddedAws
-from slipway.preflight.actions import ARNS, RESOURCES, actions_needed
+from slipway.preflight.actions import ARNS, RESOURCES, actions_needed, by_resource
 from slipway.preflight.model import Answer, Status
 from slipway.settings import load_settings
 
@@ -29,6 +29,13 @@ DENY = {"Effect": "Deny", "Action": "aps:Create*", "Resource": "*"}
 ONLY_HERE = allow("fsx:*", Condition={"StringEquals": {"aws:RequestedRegion": REGION}})
 TAGGED = allow("fsx:*", Condition={"StringEquals": {"aws:RequestTag/team": "ml"}})
 SCOPED = allow("fsx:*", resource=f"arn:aws:fsx:{REGION}:{ACCOUNT}:file-system/*")
+TAGGED_DENY = {**DENY, "Condition": {"StringNotEquals": {"aws:PrincipalTag/team": "ml"}}}
+MFA_ONLY = {"Effect": "Deny", "Action": "*", "Resource": "*",
+            "Condition": {"BoolIfExists": {"aws:MultiFactorAuthPresent": "false"}}}  # fmt: skip
+ROLES_ONLY = {"Effect": "Allow", "NotAction": "iam:*", "Resource": "*"}
+OWN_IAM = [allow("iam:*", resource=f"arn:aws:iam::{ACCOUNT}:{kind}/*") for kind in ("role", "policy")]
+FSX_LINKED = allow("iam:CreateServiceLinkedRole", resource="arn:aws:iam::*:role/aws-service-role/*",
+                   Condition={"StringLike": {"iam:AWSServiceName": "fsx.amazonaws.com"}})  # fmt: skip
 SPOT = {"queues": [{"name": "dev", "instance_type": "g6.48xlarge", "max_count": 2, "spot": True}]}
 FSX_ROLE, SPOT_ROLE = "AWSServiceRoleForAmazonFSx", "AWSServiceRoleForEC2Spot"
 OWN_POLICY = f"arn:aws:iam::{ACCOUNT}:policy/training-data"
@@ -53,6 +60,10 @@ CALLERS = [
     Case("caller-permissions", "user with CloudFormation", WARNING,
          f"{ANN} may not assume {DEPLOY}, {PUBLISH}; the CDK goes on with the caller's own permissions", (), ASSUME_HINT,
          arrange=as_user("ann", allow("cloudformation:*"))),
+    Case("caller-permissions", "user who needs MFA", WARNING,
+         f"whether {ANN} may assume {DEPLOY}, {PUBLISH} depends on aws:MultiFactorAuthPresent", (),
+         "look whether the conditions of its policies hold, e.g. that it signed in with MFA",
+         arrange=as_user("ann", allow("*"), MFA_ONLY)),
     denied("sts:GetCallerIdentity", "caller-permissions"),
     denied("iam:SimulatePrincipalPolicy", "caller-permissions"),
     denied("iam:GetRole", "caller-permissions", arrange=as_role("Deployer", "/", ASSUME)),
@@ -64,6 +75,11 @@ CASES = [
     Case("deployment-permissions", "a Deny", FAULT, "the CDK's executing role is denied aps:CreateWorkspace", (),
          "look for a Deny in its policies, its boundary or the organization's",
          arrange=executing_role(allow("*"), DENY)),
+    Case("deployment-permissions", "a Deny under conditions", WARNING,
+         "whether the CDK's executing role is allowed aps:CreateWorkspace depends on conditions", (),
+         arrange=executing_role(allow("*"), TAGGED_DENY)),
+    Case("deployment-permissions", "own roles and policies only", OK, ALL_ALLOWED, (),
+         arrange=executing_role(ROLES_ONLY, *OWN_IAM)),
     Case("deployment-permissions", "a boundary", FAULT, NO_FSX_TEXT, (), POLICIES_HINT,
          arrange=executing_role(boundary=(NO_FSX,))),
     Case("deployment-permissions", "own resources only", OK, ALL_ALLOWED, (), arrange=executing_role(NO_FSX, SCOPED)),
@@ -84,6 +100,9 @@ CASES = [
          arrange=linked_role("fsx.amazonaws.com")),
     Case("service-linked-roles", "to be made", OK, f"{FSX_ROLE} will be made with the account's first file system",
          ("storage", "fsx")),
+    Case("service-linked-roles", "to be made for FSx only", OK,
+         f"{FSX_ROLE} will be made with the account's first file system", ("storage", "fsx"),
+         arrange=executing_role(allow("fsx:*"), FSX_LINKED)),
     Case("service-linked-roles", "not to be made", FAULT,
          f"{FSX_ROLE} is not there, and the CDK's executing role may not create it", ("storage", "fsx"),
          "aws iam create-service-linked-role --aws-service-name fsx.amazonaws.com",
@@ -157,6 +176,11 @@ def test_every_type_of_the_stacks_has_its_actions(tmp_path: Path, text: str) -> 
 
 def test_every_service_has_a_resource_to_try() -> None:
     assert {action.partition(":")[0] for _, _, actions in RESOURCES for action in actions} <= set(ARNS)
+
+
+def test_actions_by_resource() -> None:
+    rows = by_resource(["fsx:CreateFileSystem", "iam:CreatePolicy", "iam:CreateRole", "iam:PassRole"])
+    assert list(rows.values()) == [["fsx:CreateFileSystem"], ["iam:CreatePolicy"], ["iam:CreateRole", "iam:PassRole"]]
 
 
 def test_fewer_parts_need_fewer_actions() -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from preflight_cases import NOW, REGION, Case, all_of, check, denied
+from preflight_cases import NOW, REGION, Case, all_of, check, denied, settings_of
 
 from rehearsal.cloud.capacity import add_block_offering, add_reservation
 from rehearsal.cloud.server import EmbeddedAws
+from slipway.preflight.aws import Pending, Unasked
 from slipway.preflight.model import Answer, Status
+from slipway.preflight.reservation import Seen, uses_of
+from slipway.preflight.running import Instances
+from slipway.reservations import QUANTITY_TAG, instance_count
 
 ID = "cr-0123456789abcdef1"
 ZONE = f"{REGION}a"
@@ -71,6 +76,11 @@ def queue(**changes: Any) -> dict[str, Any]:
     }
     merged = {**plain, **changes}
     return {"queues": [{key: value for key, value in merged.items() if value is not None}]}
+
+
+def asked_for(count: int) -> list[dict[str, str]]:
+    """The tag in which EC2 tells how many instances a reservation will have."""
+    return [{"Key": "aws:ec2capacityreservation:incrementalRequestedQuantity", "Value": str(count)}]
 
 
 def case(name: str, status: Status, text: str, arrange: Callable[[EmbeddedAws], object], **more: Any) -> Case:
@@ -218,6 +228,26 @@ CASES = [
         reserve(State="scheduled", StartDate=after(hours=21, minutes=30)),
     ),
     case(
+        "starts tomorrow, as EC2 tells it: no instance yet, and their number in a tag",
+        WARNING,
+        "starts in 21 h 30 min, on 2026-12-02 09:30 UTC: the cluster can be made before, its nodes wait in Slurm "
+        "until then",
+        reserve(State="scheduled", StartDate=after(hours=21, minutes=30), TotalInstanceCount=0, Tags=asked_for(4)),
+    ),
+    case(
+        "starts tomorrow, too small",
+        FAULT,
+        "holds 3 instances, the queues want 4 (train)",
+        reserve(State="scheduled", StartDate=after(hours=21, minutes=30), TotalInstanceCount=0, Tags=asked_for(3)),
+        alone=False,  # and when it starts
+    ),
+    case(
+        "not started, and no number told",
+        WARNING,
+        "is not paid yet",
+        reserve(State="payment-pending", TotalInstanceCount=0),
+    ),
+    case(
         "ends in an hour",
         FAULT,
         f"{UNTIL}, and EC2 warns 40 min and terminates the nodes from 30 min before the end",
@@ -310,11 +340,59 @@ CASES += [
         OFFERS,
         settings=queue(instance_type="g6.12xlarge", reservation=None),
     ),
+    Case(
+        "unreserved-gpus",
+        "a type that EC2 sells no blocks of",
+        WARNING,
+        "4 p5.48xlarge without a reservation: EC2 rarely has them to spare",
+        OFFERS,
+        "reserve before you deploy; no capacity block is on offer for it either",
+        UNRESERVED,
+        lambda aws: aws.misbehave(
+            "ec2:DescribeCapacityBlockOfferings", error=(400, "InvalidParameterValue", "Unsupported instance type")
+        ),
+    ),
+    Case(
+        "unreserved-gpus",
+        "the warning stays when offers cannot be asked for",
+        WARNING,
+        "4 p5.48xlarge without a reservation: EC2 rarely has them to spare",
+        OFFERS,
+        "reserve before you deploy",
+        UNRESERVED,
+        lambda aws: aws.misbehave("ec2:DescribeCapacityBlockOfferings", deny=True),
+        alone=False,
+    ),
     denied("ec2:DescribeCapacityReservations", "unreserved-gpus", settings=UNRESERVED, alone=False),
-    denied("ec2:DescribeCapacityBlockOfferings", "unreserved-gpus", settings=UNRESERVED),
+    denied("ec2:DescribeCapacityBlockOfferings", "unreserved-gpus", settings=UNRESERVED, alone=False),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_reservations(case: Case, ask: Callable[[Case], tuple[Answer, ...]]) -> None:
     check(case, ask(case))
+
+
+def test_a_list_that_does_not_come_hides_no_fault() -> None:
+    """The list only adds a hint: which other reservations would do."""
+    silent: Future[dict[str, Any]] = Future()
+    silent.set_exception(Unasked("ec2:DescribeCapacityReservations did not answer in time"))
+    settings = settings_of({})
+    pending = Pending(silent, "ec2:DescribeCapacityReservations")
+    seen = Seen(uses_of(settings)[0], {}, settings, NOW, pending, Instances.__new__(Instances), pending)
+    assert seen.fault("is gone", "make another").hint == "make another"
+
+
+@pytest.mark.parametrize(
+    ("told", "count"),
+    [
+        ({"TotalInstanceCount": 4}, 4),
+        ({"TotalInstanceCount": 0, "Tags": asked_for(4)}, 4),
+        ({"TotalInstanceCount": 3, "Tags": asked_for(4)}, 3),
+        ({"TotalInstanceCount": 0, "Tags": [{"Key": QUANTITY_TAG, "Value": "four"}]}, 0),
+        ({"TotalInstanceCount": 0, "Tags": None}, 0),
+        ({}, 0),
+    ],
+)
+def test_how_many_instances(told: dict[str, Any], count: int) -> None:
+    assert instance_count(told) == count

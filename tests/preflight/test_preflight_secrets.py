@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from arrange_services import KEY_ARN, OTHER_ACCOUNT, secret
+from arrange_services import KEY_ARN, KEY_ID, OTHER_ACCOUNT, key, policy, secret
 from preflight_cases import REGION, Case, all_of, check, denied
 
 from rehearsal.cloud.model import ACCOUNT
@@ -33,7 +33,19 @@ SAME: dict[str, Any] = {**NGC, "slurm": {"database": {**DB["slurm"]["database"],
 FOREIGN_KEY = KEY_ARN.replace(ACCOUNT, OTHER_ACCOUNT)
 PUT = "aws secretsmanager put-secret-value --secret-id ngc-key --secret-string file://... (an NGC key alone)"
 FORM = "the secret ngc-key has the form of an NGC key"
-DECRYPTS = {**NGC, "head_node": {"policy_arns": [f"arn:aws:iam::{ACCOUNT}:policy/decrypt"]}}
+ALIAS = "alias/secrets"
+CLOSED = f"the secret ngc-key is encrypted with the key {KEY_ARN}, whose policy leaves kms:Decrypt to nobody's IAM"
+
+
+def alias(aws: EmbeddedAws) -> None:
+    aws.clients("kms").create_alias(AliasName=ALIAS, TargetKeyId=KEY_ID)
+
+
+def closed(aws: EmbeddedAws) -> None:
+    """A policy of the key that names one administrator and leaves nothing to the account's IAM."""
+    who = {"AWS": f"arn:aws:iam::{ACCOUNT}:role/security"}
+    document = policy({"Effect": "Allow", "Action": "kms:*", "Resource": "*", "Principal": who})
+    aws.clients("kms").put_key_policy(KeyId=KEY_ID, PolicyName="default", Policy=document)
 
 
 def deleted(aws: EmbeddedAws) -> None:
@@ -76,10 +88,15 @@ CASES = [
         f"{PERSONAL}\n"),
     ngc("foreign key", WARNING, f"the secret ngc-key is encrypted with a key of account {OTHER_ACCOUNT}", PERSONAL,
         secret={"KmsKeyId": FOREIGN_KEY}),
-    ngc("own key", WARNING, f"the secret ngc-key is encrypted with the key {KEY_ARN}: the head node has no kms:Decrypt",
-        PERSONAL, secret={"KmsKeyId": KEY_ARN},
-        hint="add a policy that allows it to head_node.policy_arns, or use aws/secretsmanager"),
-    ngc("own key, with a policy", OK, FORM, PERSONAL, secret={"KmsKeyId": KEY_ARN}, settings=DECRYPTS),
+    ngc("own key", OK, FORM, PERSONAL, secret={"KmsKeyId": KEY_ARN}, then=(key(),)),
+    ngc("own key by its alias", OK, FORM, PERSONAL, secret={"KmsKeyId": ALIAS}, then=(key(), alias)),
+    ngc("own key, closed", WARNING, CLOSED, PERSONAL, secret={"KmsKeyId": KEY_ARN}, then=(key(), closed),
+        hint=f"allow kms:Decrypt to arn:aws:iam::{ACCOUNT}:root in its policy"),
+    denied("kms:GetKeyPolicy", "ngc-secret", settings=NGC,
+           arrange=all_of(key(), secret(NGC_ARN, PERSONAL, KmsKeyId=KEY_ARN))),
+    denied("kms:DescribeKey", "ngc-secret", settings=NGC,
+           arrange=all_of(key(), alias, secret(NGC_ARN, PERSONAL, KmsKeyId=ALIAS))),
+    ngc("a key that looks like a placeholder by chance", OK, FORM, f"{LEGACY}xxxTODO="),
     denied("secretsmanager:DescribeSecret", "ngc-secret", settings=NGC, arrange=secret(NGC_ARN, PERSONAL)),
     denied("secretsmanager:GetSecretValue", "ngc-secret", settings=NGC, arrange=secret(NGC_ARN, PERSONAL)),
     denied("sts:GetCallerIdentity", "ngc-secret", settings=NGC,
@@ -97,6 +114,14 @@ CASES = [
     denied("secretsmanager:DescribeSecret", "database-secret", settings=DB, arrange=secret(DB_ARN, "a")),
     denied("secretsmanager:GetSecretValue", "database-secret", settings=DB, arrange=secret(DB_ARN, "a")),
     denied("sts:GetCallerIdentity", "database-secret", settings=DB, arrange=secret(DB_ARN, "a", KmsKeyId=FOREIGN_KEY)),
+    denied("kms:GetKeyPolicy", "database-secret", settings=DB,
+           arrange=all_of(key(), secret(DB_ARN, "a", KmsKeyId=KEY_ARN))),
+    denied("kms:DescribeKey", "database-secret", settings=DB,
+           arrange=all_of(key(), alias, secret(DB_ARN, "a", KmsKeyId=ALIAS))),
+    denied("kms:GetKeyPolicy", "munge-secret", settings=MUNGE,
+           arrange=all_of(key(), secret(MUNGE_ARN, MUNGE_KEY, KmsKeyId=KEY_ARN))),
+    denied("kms:DescribeKey", "munge-secret", settings=MUNGE,
+           arrange=all_of(key(), alias, secret(MUNGE_ARN, MUNGE_KEY, KmsKeyId=ALIAS))),
     munge("good", OK, "the secret munge-key has the form of a munge key in base64", MUNGE_KEY),
     munge("text", FAULT, "the secret munge-key is no munge key in base64", "hunter2 again"),
     munge("JSON", FAULT, "the secret munge-key is no munge key in base64", '{"key": "abcd"}'),

@@ -1,6 +1,6 @@
 """The whole road on this machine: settings, cdk deploy, hosts, Slurm, all_reduce, verdict; and the faults on purpose.
 
-Each test is one rehearsal of `clusters/rehearsal.yaml` with the real tools, started as a user starts it.
+Each test is one rehearsal with the real tools, started as a user starts it; most are of `clusters/rehearsal.yaml`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = "clusters/rehearsal.yaml"
+SITE_PARTS = REPOSITORY / "tests/stacks/site-parts.yaml"
+EVERY_KIND = REPOSITORY / "tests/rehearsal/every-kind.yaml"
+CLOUD_ONLY = [*sorted((REPOSITORY / "clusters").glob("*.yaml")), SITE_PARTS, EVERY_KIND]
 LIMIT_S = 300
 
 pytestmark = [pytest.mark.road, pytest.mark.slow]
@@ -160,7 +163,68 @@ def _alive(now: dict[str, set[str]], before: dict[str, set[str]]) -> dict[str, s
     return {kind: now[kind] - before[kind] for kind in ("mounts", "netns", "processes") if now[kind] - before[kind]}
 
 
-@pytest.mark.parametrize("file", sorted((REPOSITORY / "clusters").glob("*.yaml")), ids=lambda file: file.stem)
+HEAD_SCRIPT = """\
+#!/bin/bash
+[[ -d /opt/slipway/current ]] && echo "site: ran after Slipway, with $*"
+echo "$cfn_postinstall" >"/shared/$(hostname)"
+echo "site: $(scontrol show config | grep -w SlurmdTimeout | tr -s ' ')"
+"""
+COMPUTE_SCRIPT = """\
+#!/bin/bash
+[[ -d /opt/slipway/current ]] && echo "site: ran after Slipway, with $# arguments"
+echo "site: the head node left $(cat /shared/head)"
+echo "site: $(scontrol show partition train | grep -o 'GraceTime=[0-9]*')"
+"""
+FAILING_SCRIPT = "#!/bin/bash\necho 'no licence server' >&2\nexit 3\n"
+
+
+def site(folder: Path, head: str, compute: str) -> Path:
+    """A settings file that names all parts of a site, with the site's scripts beside it, and nothing to measure."""
+    for key, text in (("harden.sh", head), ("compute/limits.sh", compute)):
+        file = folder / "s3/site-scripts" / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    settings = SITE_PARTS.read_text(encoding="utf-8")
+    settings = settings.replace("{SlurmdTimeout: 600}", "{SlurmdTimeout: 600, JobAcctGatherFrequency: 20}")
+    file = folder / "site.yaml"
+    file.write_text(f"{settings}acceptance: {{scenario: none}}\n", encoding="utf-8")
+    return file
+
+
+@hosts
+@pytest.mark.hosts
+def test_a_sites_scripts_mounts_and_parameters_reach_the_hosts(tmp_path: Path) -> None:
+    before = traces()
+    process = start(str(site(tmp_path, HEAD_SCRIPT, COMPUTE_SCRIPT)), output=tmp_path / "out")
+    output = finish(process)
+    assert process.returncode == 0, output[-3000:]
+    assert output.splitlines()[-1] == "[RESULT] SUCCESS"
+    assert "JobAcctGatherFrequency=20 is not tried: no slurmdbd runs behind the local hosts" in output
+    said = {file.stem: file.read_text(encoding="utf-8") for file in (tmp_path / "out").glob("*/hosts/*.log")}
+    assert set(said) == {"head", "train-st-gpu-1", "train-st-gpu-2"}
+    assert "site: ran after Slipway, with --level 2\n" in said["head"]
+    assert "site: SlurmdTimeout = 600 sec\n" in said["head"]
+    for node in ("train-st-gpu-1", "train-st-gpu-2"):
+        assert "site: ran after Slipway, with 0 arguments\n" in said[node]
+        assert 'site: the head node left "s3://site-scripts/harden.sh"\n' in said[node]
+        assert "site: GraceTime=60\n" in said[node]
+    assert traces() == before
+
+
+@hosts
+@pytest.mark.hosts
+def test_a_sites_script_that_fails_fails_its_node_by_name(tmp_path: Path) -> None:
+    before = traces()
+    process = start(str(site(tmp_path, HEAD_SCRIPT, FAILING_SCRIPT)), output=tmp_path / "out")
+    output = finish(process)
+    assert process.returncode == 1, output[-3000:]
+    last = output.splitlines()[-1]
+    assert last.startswith("[RESULT] FAILURE: site-parts-cluster/Cluster: train-st-gpu-")
+    assert "s3://site-scripts/compute/limits.sh: a custom action failed (exit 3); it said: no licence server" in last
+    assert traces() == before
+
+
+@pytest.mark.parametrize("file", CLOUD_ONLY, ids=lambda file: file.stem)
 def test_every_example_deploys_to_the_embedded_aws(file: Path, tmp_path: Path) -> None:
     """Without hosts and without root: check, synthesis, every stack, ParallelCluster's validators."""
     before = traces()

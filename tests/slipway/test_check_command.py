@@ -55,7 +55,7 @@ def test_explain_needs_no_file() -> None:
         "queues[0].max_count = 8: a capacity block",
     ):
         assert words in done.stdout
-    (row,) = json.loads(slipway("check", "--explain", "capacity-block-static", "--json").stdout)
+    (row,) = json.loads(slipway("check", "--explain", "capacity-block-static", "--json").stdout)["rules"]
     assert (row["name"], row["kind"], row["severity"]) == ("capacity-block-static", "offline", "fault")
 
 

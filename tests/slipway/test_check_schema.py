@@ -12,7 +12,9 @@ import jsonschema
 import pytest
 
 from slipway.documentation import descriptions, generated, main, model_keys, outdated, settings_schema
+from slipway.reported import REPORTED
 from slipway.rules import RULES
+from slipway.rules.explain import explanations
 from slipway.rules.fields import FIELD_RULES
 from slipway.settings import Settings
 from slipway.source import read_source
@@ -32,6 +34,13 @@ def refusals(data: Any) -> list[str]:
 
 def test_what_is_generated_is_up_to_date() -> None:
     assert outdated() == [], "run: python -m slipway.documentation"
+
+
+def test_what_was_reported_is_found_by_rules_and_questions_that_exist() -> None:
+    names = {row.name for row in explanations()}
+    assert {name for _, _, found_by in REPORTED for name in found_by} <= names
+    assert all(found_by and source for _, source, found_by in REPORTED)
+    assert len({what for what, _, _ in REPORTED}) == len(REPORTED)
     assert main(["--check"]) == 0
 
 

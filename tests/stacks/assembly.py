@@ -20,6 +20,7 @@ EXAMPLES = {
     "rehearsal": ROOT / "clusters/rehearsal.yaml",
     "p5-capacity-block": ROOT / "clusters/p5-capacity-block.yaml",
     "every-part": ROOT / "tests/stacks/every-part.yaml",
+    "site-parts": ROOT / "tests/stacks/site-parts.yaml",
 }
 SYNTH_TIMEOUT_S = 120
 HASH = re.compile(r"[0-9a-f]{64}")
@@ -42,7 +43,7 @@ class Assembly:
     def resources(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Stack, logical id and resource of all stacks."""
         for stack, template in self.templates.items():
-            for logical_id, resource in template["Resources"].items():
+            for logical_id, resource in template.get("Resources", {}).items():
                 yield stack, logical_id, resource
 
     def statements(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -51,6 +52,11 @@ class Assembly:
             if resource["Type"] in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
                 for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
                     yield f"{stack}/{logical_id}", statement
+
+    def deployable(self) -> list[Path]:
+        """The templates' files. Without those that have no resource: the CDK CLI deploys no such stack."""
+        files = sorted(self.directory.glob("*.template.json"))
+        return [file for file in files if "Resources" in json.loads(file.read_text(encoding="utf-8"))]
 
     def readable(self, stack: str) -> str:
         """The template as YAML, with the hashes of assets taken out: they change with every byte of a script.
@@ -61,7 +67,7 @@ class Assembly:
         yaml.width = 120
         text = io.StringIO()
         template = json.loads(HASH.sub("HASH", json.dumps(self.templates[stack])))
-        for resource in template["Resources"].values():
+        for resource in template.get("Resources", {}).values():
             for statement in resource["Properties"].get("PolicyDocument", {}).get("Statement", []):
                 if isinstance(statement["Resource"], list):
                     statement["Resource"].sort(key=json.dumps)

@@ -27,3 +27,8 @@ def rehearsal(assemblies: dict[str, Assembly]) -> Assembly:
 @pytest.fixture(scope="session")
 def every_part(assemblies: dict[str, Assembly]) -> Assembly:
     return assemblies["every-part"]
+
+
+@pytest.fixture(scope="session")
+def site_parts(assemblies: dict[str, Assembly]) -> Assembly:
+    return assemblies["site-parts"]

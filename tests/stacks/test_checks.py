@@ -15,7 +15,7 @@ CFN_LINT_RULES = Path(__file__).with_name("cfn-lint.yaml")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", ["rehearsal", "every-part"])
+@pytest.mark.parametrize("example", ["rehearsal", "every-part", "site-parts"])
 def test_cdk_nag_and_the_validator_find_nothing_unanswered(example: str, tmp_path: Path) -> None:
     done = synthesise(EXAMPLES[example], tmp_path, validate=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -40,7 +40,7 @@ def test_checks_are_really_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 @pytest.mark.skipif(not CFN_LINT.exists(), reason="needs cfn-lint in the environment of the tests (make setup-test)")
 def test_cfn_lint(assemblies: dict[str, Assembly]) -> None:
-    templates = [str(file) for a in assemblies.values() for file in a.directory.glob("*.template.json")]
+    templates = [str(file) for assembly in assemblies.values() for file in assembly.deployable()]
     done = subprocess.run(
         [str(CFN_LINT), "--config-file", str(CFN_LINT_RULES), "-t", *templates],
         capture_output=True,

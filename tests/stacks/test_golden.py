@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).parent / "golden"
 STACKS = ("network", "storage", "observability", "cluster", "acceptance")
 
 
-@pytest.mark.parametrize("example", ["rehearsal", "p5-capacity-block"])
+@pytest.mark.parametrize("example", ["rehearsal", "p5-capacity-block", "site-parts"])
 @pytest.mark.parametrize("stack", STACKS)
 def test_golden(assemblies: dict[str, Assembly], example: str, stack: str) -> None:
     if example not in assemblies:

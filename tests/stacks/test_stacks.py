@@ -21,6 +21,11 @@ def assembly(request: pytest.FixtureRequest, assemblies: dict[str, Assembly]) ->
     return assemblies[request.param]
 
 
+@pytest.fixture(params=["rehearsal", "every-part", "site-parts"])
+def any_assembly(request: pytest.FixtureRequest, assemblies: dict[str, Assembly]) -> Assembly:
+    return assemblies[request.param]
+
+
 KEPT = ("RetainExceptOnCreate", "Retain")  # on deletion of the stack, on replacement
 
 
@@ -28,23 +33,23 @@ def test_app_stays_a_composition_root() -> None:
     assert len((ROOT / "app.py").read_text(encoding="utf-8").splitlines()) <= APP_LINES_LIMIT
 
 
-def test_five_stacks_and_no_custom_resource_beyond_the_two(assembly: Assembly) -> None:
-    assert set(assembly.templates) == {"network", "storage", "observability", "cluster", "acceptance"}
-    kinds = {resource["Type"] for _, _, resource in assembly.resources()}
+def test_five_stacks_and_no_custom_resource_beyond_the_two(any_assembly: Assembly) -> None:
+    assert set(any_assembly.templates) == {"network", "storage", "observability", "cluster", "acceptance"}
+    kinds = {resource["Type"] for _, _, resource in any_assembly.resources()}
     assert {
         kind for kind in kinds if kind.startswith("Custom::") or kind.endswith("::CustomResource")
     } == CUSTOM_RESOURCES
 
 
-def test_synth_asked_nobody(assembly: Assembly) -> None:
-    manifest = json.loads((assembly.directory / "manifest.json").read_text(encoding="utf-8"))
+def test_synth_asked_nobody(any_assembly: Assembly) -> None:
+    manifest = json.loads((any_assembly.directory / "manifest.json").read_text(encoding="utf-8"))
     assert not manifest.get("missing")
     environments = {a["environment"] for a in manifest["artifacts"].values() if a["type"] == "aws:cloudformation:stack"}
     assert all(place.startswith("aws://unknown-account/") for place in environments)
 
 
-def test_no_statement_is_open_beyond_the_list(assembly: Assembly) -> None:
-    for place, statement in assembly.statements():
+def test_no_statement_is_open_beyond_the_list(any_assembly: Assembly) -> None:
+    for place, statement in any_assembly.statements():
         actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
         assert not [action for action in actions if "*" in action], place
         resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
@@ -109,8 +114,8 @@ def test_nodes_reach_each_other_by_the_group_itself_both_ways(assembly: Assembly
     assert egress["GroupId"] == egress["DestinationSecurityGroupId"]
 
 
-def test_no_security_group_is_open_to_the_world(assembly: Assembly) -> None:
-    for group in assembly.of_type("AWS::EC2::SecurityGroup"):
+def test_no_security_group_is_open_to_the_world(any_assembly: Assembly) -> None:
+    for group in any_assembly.of_type("AWS::EC2::SecurityGroup"):
         assert "SecurityGroupIngress" not in group["Properties"]
         assert [rule["CidrIp"] for rule in group["Properties"]["SecurityGroupEgress"]] == ["255.255.255.255/32"]
 
@@ -188,6 +193,99 @@ def test_alarms_and_budget_only_with_an_address(rehearsal: Assembly, every_part:
     for kind in ("AWS::SNS::Topic", "AWS::SNS::Subscription", "AWS::CloudWatch::Alarm", "AWS::Budgets::Budget"):
         assert not rehearsal.of_type(kind)
         assert len(every_part.of_type(kind)) == 1
+
+
+# ---- what a site has already ----
+
+SITE_GROUP = "sg-0123456789abcdef0"
+SITE_FILE_SYSTEM = "fs-0123456789abcdef0"
+SITE_SCRIPTS = {
+    "HeadNodePolicy": {"site-scripts/harden.sh"},
+    "ComputePolicy": {"site-scripts/compute/limits.sh"},
+    "ProviderPolicy": {"site-scripts/harden.sh", "site-scripts/compute/limits.sh"},
+}
+
+
+def cluster_configuration(assembly: Assembly) -> dict[str, Any]:
+    (cluster,) = assembly.of_type("Custom::PclusterCluster")
+    configuration: dict[str, Any] = cluster["Properties"]["ClusterConfiguration"]
+    return configuration
+
+
+def test_a_sites_network_leaves_nothing_to_make(site_parts: Assembly) -> None:
+    network = site_parts.templates["network"]
+    assert "Resources" not in network
+    outputs = {key: value["Value"] for key, value in network["Outputs"].items()}
+    assert outputs["NodeSecurityGroupId"] == SITE_GROUP
+
+
+def test_no_group_no_file_system_no_bucket_and_no_rule_in_what_the_site_has(site_parts: Assembly) -> None:
+    kinds = {resource["Type"] for _, _, resource in site_parts.resources()}
+    assert not [kind for kind in kinds if kind.startswith(("AWS::EC2::", "AWS::S3::"))]
+    assert [kind for kind in kinds if kind.startswith("AWS::FSx::")] == ["AWS::FSx::DataRepositoryAssociation"]
+
+
+def test_associations_are_those_of_the_sites_file_system(site_parts: Assembly) -> None:
+    (association,) = site_parts.of_type("AWS::FSx::DataRepositoryAssociation")
+    assert association["Properties"]["FileSystemId"] == SITE_FILE_SYSTEM
+    assert association["Properties"]["DataRepositoryPath"] == "s3://an-existing-bucket/datasets/"
+    assert (association["DeletionPolicy"], association["UpdateReplacePolicy"]) == KEPT
+
+
+@pytest.mark.parametrize(("policy", "scripts"), SITE_SCRIPTS.items())
+def test_each_kind_of_node_reads_exactly_its_scripts(policy: str, scripts: set[str], site_parts: Assembly) -> None:
+    """Two objects of the assets' bucket, and of the site's bucket exactly these."""
+    arns = [
+        json.dumps(arn)
+        for place, statement in site_parts.statements()
+        if place.startswith(f"cluster/{policy}") and statement["Action"] == "s3:GetObject"
+        for arn in statement["Resource"]
+    ]
+    sites = {arn for arn in arns if "cdk-hnb659fds-assets-" not in arn}
+    assert len(arns) - len(sites) == 2
+    expected = ({"Fn::Join": ["", ["arn:", {"Ref": "AWS::Partition"}, f":s3:::{script}"]]} for script in scripts)
+    assert sites == {json.dumps(arn) for arn in expected}
+
+
+def test_the_sites_parts_are_in_the_cluster_configuration(site_parts: Assembly) -> None:
+    configuration = cluster_configuration(site_parts)
+    head, (queue,) = configuration["HeadNode"], configuration["Scheduling"]["SlurmQueues"]
+    assert head["Networking"]["AdditionalSecurityGroups"] == [SITE_GROUP, "sg-0123456789abcdef1"]
+    assert queue["Networking"]["AdditionalSecurityGroups"] == [SITE_GROUP]
+    assert queue["Networking"]["PlacementGroup"] == {"Enabled": True, "Name": "site-group"}
+    policies = [one["Policy"] for one in head["Iam"]["AdditionalIamPolicies"]]
+    assert "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly" in policies
+    policies = [one["Policy"] for one in queue["Iam"]["AdditionalIamPolicies"]]
+    assert policies[-1] == "arn:aws:iam::123456789012:policy/site/datasets"
+    mounts = {one["MountDir"]: one for one in configuration["SharedStorage"]}
+    assert mounts["/fsx"]["FsxLustreSettings"] == {"FileSystemId": SITE_FILE_SYSTEM}
+    assert mounts["/shared"]["EfsSettings"] == {"FileSystemId": "fs-0123456789abcdef1"}
+
+
+def test_slipways_own_script_runs_before_the_sites(site_parts: Assembly) -> None:
+    configuration = cluster_configuration(site_parts)
+    for part, site in (
+        (configuration["HeadNode"], {"Script": "s3://site-scripts/harden.sh", "Args": ["--level", "2"]}),
+        (configuration["Scheduling"]["SlurmQueues"][0], {"Script": "s3://site-scripts/compute/limits.sh"}),
+    ):
+        own, *others = part["CustomActions"]["OnNodeConfigured"]["Sequence"]
+        assert own["Args"][0] in ("head", "compute")
+        assert others == [site]
+
+
+def test_the_databases_password_is_never_read_at_deployment(site_parts: Assembly) -> None:
+    actions = {
+        action
+        for place, statement in site_parts.statements()
+        if place.startswith("cluster/ProviderPolicy")
+        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+    }
+    assert "secretsmanager:DescribeSecret" in actions
+    assert "secretsmanager:GetSecretValue" not in actions
+
+
+def test_the_sites_tags_are_on_the_cluster(site_parts: Assembly) -> None:
+    assert {"Key": "team", "Value": "research"} in cluster_configuration(site_parts)["Tags"]
 
 
 # A region that this release of CDK does not know, so that nothing of it may be taken for granted at synth.

@@ -1,0 +1,104 @@
+"""What is between a user and AWS and answers instead of it: nothing hangs, nothing is a traceback, nothing is good."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slipway.cost.command import cost
+from slipway.errors import EXIT_ENVIRONMENT, EnvironmentFault, UsageError
+from slipway.exporter import export_env
+from slipway.init import live_reservations
+from slipway.preflight import aws as calls
+from slipway.preflight.command import preflight
+
+SETTINGS = Path(__file__).parents[2] / "clusters/p5-capacity-block.yaml"
+Proxy = Callable[[int, bytes, bool], None]
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """Answers every request with a status and a body; ``drip``: a byte each tenth of a second, without an end."""
+    servers = []
+
+    def serve(status: int, body: bytes, drip: bool = False) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", "100000" if drip else str(len(body)))
+                self.end_headers()
+                while drip:
+                    self.wfile.write(b"x")
+                    time.sleep(0.1)
+                self.wfile.write(body)
+
+            do_GET = do_HEAD = do_PUT = do_POST
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "rehearsal")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "rehearsal")
+        monkeypatch.delenv("AWS_PROFILE", raising=False)
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+
+
+def test_a_proxys_refusal_is_told_and_ends_at_once(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    """An HTML page with status 403 has no error of AWS's in it."""
+    proxy(403, b"<html>Forbidden</html>", False)
+    began = time.monotonic()
+    assert preflight(SETTINGS) == EXIT_ENVIRONMENT
+    assert cost(SETTINGS, live=True, as_json=True, hours=None) in (0, 1)
+    with pytest.raises(EnvironmentFault, match=r"HTTP 403 without a reason of AWS's \(a proxy in between\?\)"):
+        export_env(SETTINGS, deployed=True)
+    assert time.monotonic() - began < 10
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_log_in_page_is_no_good_account(proxy: Proxy) -> None:
+    """Status 200 for everything: a bucket seems to be there, and nobody knows who asked."""
+    proxy(200, b"<html>Welcome, please log in</html>", False)
+    assert preflight(SETTINGS) == EXIT_ENVIRONMENT
+
+
+def test_reasons_are_one_short_line(proxy: Proxy) -> None:
+    proxy(200, b"<html>\n" + b"long " * 2000, False)
+    with pytest.raises(EnvironmentFault) as caught:
+        export_env(SETTINGS, deployed=True)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 2 * calls.LONGEST_REASON
+
+
+def test_a_byte_now_and_then_is_not_waited_for(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte starts the time-out of a read anew; the whole call has a bound of its own."""
+    monkeypatch.setattr(calls, "CALL_TIMEOUT_S", 1)
+    proxy(200, b"", True)
+    began = time.monotonic()
+    with pytest.raises(EnvironmentFault, match="did not answer within 1 s"):
+        export_env(SETTINGS, deployed=True)
+    assert cost(SETTINGS, live=True, as_json=True, hours=None) in (0, 1)
+    assert time.monotonic() - began < 8
+
+
+def test_an_unknown_profile_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(UsageError, match="AWS_PROFILE nobody: there is no such profile"):
+        preflight(SETTINGS)
+    with pytest.raises(EnvironmentFault, match="the AWS configuration cannot be used"):
+        export_env(SETTINGS, deployed=True)
+    with pytest.raises(LookupError, match="the AWS configuration cannot be used"):
+        live_reservations("us-east-1")
