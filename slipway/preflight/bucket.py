@@ -80,12 +80,21 @@ def _is_foreign(own: Pending) -> bool:
     return False
 
 
-def _is_missing(settings: Settings, aws: Aws) -> bool:
-    """Whether there is no such bucket, which the question about it tells; not when S3 leaves that open."""
+def _if_there(settings: Settings, aws: Aws, *parts: Iterator[Answer]) -> Iterator[Answer]:
+    """The answers of ``parts``, and none when S3 says that there is no such bucket: the question about it tells."""
+    asked = aws.start("s3", "head_bucket", Bucket=_name(settings))
     try:
-        return found(aws.start("s3", "head_bucket", Bucket=_name(settings)), "404", "NoSuchBucket") is None
+        if found(asked, "404", "NoSuchBucket") is None:
+            return
     except (Refused, Unasked):
-        return False
+        parts = (*parts, _nothing(asked))  # told after what can be said all the same
+    yield from together(*parts)
+
+
+def _nothing(asked: Pending) -> Iterator[Answer]:
+    """No answer; raises what the call raises."""
+    asked.result()
+    yield from ()
 
 
 def _access(settings: Settings, aws: Aws) -> Iterator[Answer]:
@@ -93,9 +102,8 @@ def _access(settings: Settings, aws: Aws) -> Iterator[Answer]:
     policy = aws.start("s3", "get_bucket_policy", Bucket=name)
     encryption = aws.start("s3", "get_bucket_encryption", Bucket=name)
     public = aws.start("s3", "get_public_access_block", Bucket=name)
-    if _is_missing(settings, aws):
-        return
-    yield from together(_policy(settings, policy), _encryption(settings, aws, encryption), _public(name, public))
+    parts = (_policy(settings, policy), _encryption(settings, aws, encryption), _public(name, public))
+    yield from _if_there(settings, aws, *parts)
 
 
 def _policy(settings: Settings, asked: Pending) -> Iterator[Answer]:
@@ -224,10 +232,8 @@ def _prefixes(settings: Settings, aws: Aws) -> Iterator[Answer]:
         link.prefix: aws.start("s3", "list_objects_v2", Bucket=name, Prefix=link.prefix, PaginationConfig=ONE)
         for link in links
     }
-    if _is_missing(settings, aws):
-        return
     parts = [_prefix(name, link.prefix, link.path, number, asked[link.prefix]) for number, link in enumerate(links)]
-    yield from together(*parts)
+    yield from _if_there(settings, aws, *parts)
 
 
 def _prefix(bucket: str, prefix: str, path: str, number: int, asked: Pending) -> Iterator[Answer]:
@@ -267,6 +273,7 @@ QUESTIONS = (
         why='"Unable to validate access to the S3 bucket" is the usual end of an association, 15 min in.',
         source="FSx for Lustre user guide, server-side encrypted buckets and service-linked roles",
         permissions=(
+            "s3:ListBucket",
             "s3:GetBucketPolicy",
             "s3:GetEncryptionConfiguration",
             "s3:GetBucketPublicAccessBlock",

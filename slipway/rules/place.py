@@ -148,7 +148,7 @@ RULES = (
         name="region-unknown",
         why="Nothing can be made in a region that does not exist.",
         source="botocore's list of regions, in slipway/data/regions.json",
-        example="region = 'us-est-1': is not an AWS region. Hint: did you mean us-west-1?",
+        example="region = 'us-est-1': is not an AWS region. Hint: did you mean us-east-1?",
         keys=("region",),
         find=_region_known,
     ),

@@ -214,7 +214,9 @@ def test_budget_holds_for_the_most_there_can_be(settings_of: Make, budget: int, 
 
 def test_assumptions_are_said_where_they_are_made(settings_of: Make) -> None:
     plain = priced(settings_of(CPU)).assumptions
-    assert len(plain) == 2
+    assert len(plain) == 1
+    elastic = priced(load_settings(REPOSITORY / "clusters/g6-sandbox.yaml")).assumptions
+    assert [text for text in elastic if text.startswith("low: ")]
     full = priced(load_settings(REPOSITORY / "clusters/p5-capacity-block.yaml")).assumptions
     assert [
         word for word in ("capacity block", "series a node", "editor") if not any(word in text for text in full)

@@ -157,6 +157,7 @@ CASES = [
     access("blocked", OK, f"public access to {NAME} is blocked", THERE),
     access("public", WARNING, f"public access to {NAME} is not blocked: BlockPublicAcls, IgnorePublicAcls,"
            " BlockPublicPolicy, RestrictPublicBuckets", all_of(THERE, public)),
+    denied("s3:HeadBucket", "bucket-access", "s3:ListBucket", settings=PLAIN, arrange=THERE),
     denied("s3:GetBucketPolicy", "bucket-access", settings=PLAIN, arrange=THERE),
     denied("s3:GetBucketEncryption", "bucket-access", "s3:GetEncryptionConfiguration", settings=PLAIN, arrange=THERE),
     denied("s3:GetPublicAccessBlock", "bucket-access", "s3:GetBucketPublicAccessBlock", settings=PLAIN, arrange=THERE),

@@ -118,7 +118,7 @@ def test_without_knowing_who_asks_nothing_is_good(
 def test_a_price_of_the_data_file_is_no_answer_of_aws(
     block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused: int
 ) -> None:
-    file.write_text(f"{TEXT}\nbudget:\n  monthly_usd: 500000\n  email: a@example.com\n")
+    file.write_text(f"{TEXT}\nbudget:\n  monthly_usd: 500000\nobservability:\n  alert_email: a@example.com\n")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused}")
     assert preflight(file) == 3
     told = capsys.readouterr()
