@@ -25,7 +25,8 @@ def make_stacks(app: App, s: Settings) -> None:
     cluster = ClusterStack(app, f"{s.name}-cluster", settings=s, network=net, storage=data, observability=obs, env=env)
     if s.acceptance.scenario != "none":
         AcceptanceStack(app, f"{s.name}-acceptance", settings=s, cluster=cluster, storage=data, env=env)
-    Tags.of(app).add("project", s.name)
+    for key, value in {**s.tags, "project": s.name}.items():
+        Tags.of(app).add(key, value)
     add_checks(app)
 
 

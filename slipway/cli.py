@@ -366,7 +366,8 @@ def main() -> int:
         show = getattr(error, "show", None)
         show() if show else print(error, file=sys.stderr)
         return _failed(error, EXIT_USAGE, told=True)
-    if code == EXIT_INTERRUPTED:  # typer makes an exit code of Ctrl-C, and says nothing
+    if code == EXIT_INTERRUPTED and sys.argv[1:2] != ["rehearse"]:  # which tells its own end
+        # typer makes an exit code of Ctrl-C, and says nothing
         return _failed("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else EXIT_GOOD
 

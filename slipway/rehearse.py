@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from slipway.errors import EXIT_ENVIRONMENT, EnvironmentFault, UsageError
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, UsageError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ENGINE_PYTHON = REPOSITORY / ".venv-rehearsal/bin/python"
@@ -46,7 +46,6 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEEDED_DISK_MB = 300  # the CDK CLI's and jsii's working files; the hosts' files lie in memory
 NEEDED_MEMORY_MB = 4000
 END_FILE = "ended"  # the engine wrote its result
-EXIT_INTERRUPTED = 130
 WORK_PREFIX, OWNER_FILE = "slipway-", "owner.pid"
 GRACE_S = 45
 """After the first Ctrl-C the engine has this long to write what it knows; then the namespaces are ended."""
