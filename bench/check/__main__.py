@@ -23,7 +23,7 @@ LIMIT_PREFLIGHT = 1.5  # beside its slowest single call
 
 def main() -> int:
     """Print the tables and the summary; 1 when a fault was missed or a limit was not kept."""
-    with tempfile.TemporaryDirectory(prefix="slipway-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bench-check-") as folder:
         work = Path(folder)
         with EmbeddedAws(account.REGION, work / "aws") as aws:
             bench = find.Bench(aws, work)

@@ -10,6 +10,7 @@ from typing import Any
 from slipway.preflight.asking import found
 from slipway.preflight.aws import Aws, Pending
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.rules.place import regions
 from slipway.settings import Settings
 
 HOME_REGIONS = {"aws": "us-east-1", "aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1"}
@@ -20,13 +21,13 @@ SERVICE_PARAMETER = "/aws/service/global-infrastructure/regions/{region}/service
 
 
 def partition(region: str) -> str:
-    """The partition of a region: ``aws``, ``aws-cn`` or ``aws-us-gov``."""
-    return "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+    """The partition of a region: ``aws``, ``aws-cn``, ``aws-us-gov`` or an isolated one; ``aws`` for a new region."""
+    return str(regions().get(region, {}).get("partition", "aws"))
 
 
 def home_region(region: str) -> str:
-    """The region that is always enabled, in the partition of ``region``."""
-    return HOME_REGIONS[partition(region)]
+    """The region that is always enabled, in the partition of ``region``; itself where none is known."""
+    return HOME_REGIONS.get(partition(region), region)
 
 
 def identity(aws: Aws) -> Pending:

@@ -8,12 +8,11 @@ from typing import Any
 from slipway.instances import INSTANCE_TYPES, InstanceType
 from slipway.preflight.asking import found, together
 from slipway.preflight.aws import Aws, Pending
-from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, ok, warning
 from slipway.preflight.words import listed
 from slipway.settings import PARALLELCLUSTER_VERSION, Queue, Settings
 from slipway.source import PathKey
 
-EC2_GUIDE = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide"
 ARCHITECTURES = ("x86_64", "arm64")
 # How ParallelCluster's images are called. Source: aws-parallelcluster 3.16.1 OS_TO_IMAGE_NAME_PART_MAP.
 IMAGE_SYSTEMS = {

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from slipway.preflight.aws import Aws
     from slipway.settings import Settings
 
+EC2_GUIDE = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide"
+"""Where most sources of the questions about EC2 are."""
+
 
 class Status(str, Enum):
     """How an answer is meant: a fault stops a deployment, a warning does not, could-not-ask leaves it open."""

@@ -10,14 +10,13 @@ from typing import Any
 from slipway.preflight.account import identity
 from slipway.preflight.asking import found, together
 from slipway.preflight.aws import Aws, Pending, Refused, Unasked
-from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running import Instances
 from slipway.preflight.words import listed, moment, span
 from slipway.reservations import instance_count
 from slipway.settings import Queue, Settings
 from slipway.source import PathKey
 
-EC2_GUIDE = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide"
 PLATFORM = "Linux/UNIX"  # of every OS that the settings know (aws-parallelcluster 3.16.1, CAPACITY_RESERVATION_OS_MAP)
 TERMINATION_LEAD = datetime.timedelta(minutes=30)  # before a block's end EC2 terminates what runs (EC2 user guide)
 DEPLOYMENT = datetime.timedelta(minutes=40)  # 35 minutes is ParallelCluster's own limit for a node; the rest is ours

@@ -133,6 +133,7 @@ def test_what_is_not_there_is_told_at_once(ask: Callable[[Case], tuple[Answer, .
         ("us-east-1", ("aws", "us-east-1")),
         ("cn-northwest-1", ("aws-cn", "cn-north-1")),
         ("us-gov-east-1", ("aws-us-gov", "us-gov-west-1")),
+        ("us-iso-east-1", ("aws-iso", "us-iso-east-1")),
     ],
 )
 def test_partitions(region: str, expected: tuple[str, str]) -> None:
