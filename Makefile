@@ -58,7 +58,7 @@ bench-parse: setup-test ## The parser on a log of 1 GB, beside a reader of plain
 	@.venv-test/bin/python -m bench.parse
 
 bench-locate: setup-test ## The locator on simulated fleets, beside a tournament, pairs twice, and groups then bisection
-	@.venv-test/bin/python bench/locate/bench.py
+	@.venv-test/bin/python -m bench.locate
 
 clean: ## Remove everything the targets made
 	rm -rf .venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache

@@ -40,7 +40,7 @@ def seed_of(settings: Settings, folder: Path | None = None) -> Seed:
         security_groups=_security_groups(settings),
         file_systems=_file_systems(settings),
         scripts=tuple((*_place(script), _text(script, folder)) for script in scripts),
-        policy_arns=_policy_arns(settings),
+        policy_arns=settings.policy_arns,
         placement_groups=_placement_groups(settings),
         secrets=_secrets(settings),
     )
@@ -86,8 +86,7 @@ def _network(settings: Settings) -> ExistingNetwork | None:
 
 def _scripts(settings: Settings) -> list[Script]:
     """Each script once, whatever arguments it is given where."""
-    named = [*settings.head_node.scripts, *(script for queue in settings.queues for script in queue.scripts)]
-    return list({script.url: script for script in named}.values())
+    return list({script.url: script for script in settings.scripts}.values())
 
 
 def _place(script: Script) -> tuple[str, str]:
@@ -135,11 +134,6 @@ def _file_systems(settings: Settings) -> tuple[FileSystem, ...]:
 def _service_roles(settings: Settings) -> tuple[str, ...]:
     spot = (SPOT,) if any(queue.spot for queue in settings.queues) else ()
     return (*spot, FSX) if any(system.kind != "efs" for system in _file_systems(settings)) else spot
-
-
-def _policy_arns(settings: Settings) -> tuple[str, ...]:
-    named = [*settings.head_node.policy_arns, *(arn for queue in settings.queues for arn in queue.policy_arns)]
-    return tuple(dict.fromkeys(named))
 
 
 def _placement_groups(settings: Settings) -> tuple[str, ...]:

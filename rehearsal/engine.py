@@ -31,7 +31,7 @@ from rehearsal.outcome import Outcome, fetch_results, print_result, print_times,
 from rehearsal.progress import Progress
 from rehearsal.provider import AWS_PORT, MIRROR_BUCKET, ClusterProvider
 from rehearsal.specification import TOOLS, Specification
-from slipway.errors import EXIT_ENVIRONMENT, EXIT_USAGE, SlipwayError
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_USAGE, SlipwayError
 from slipway.settings import Settings, load_settings
 
 GATEWAY_NAME = "aws.rehearsal"  # the engine's name in the hosts' /etc/hosts
@@ -39,7 +39,6 @@ POLL_INTERVAL_S = 1.0  # of the acceptance resource; on AWS the stack says 30 s
 SETTLE_S = 3.0
 """The CDK CLI asks every 5 s; a stack that is made within this time is answered as complete at once."""
 END_FILE = "ended"  # tells `slipway rehearse` that the result was printed
-EXIT_INTERRUPTED = 130
 FULL_BYTES = 1_000_000
 ALL_STACKS = ("network", "storage", "observability", "cluster", "acceptance")
 SYNTHESIS = re.compile(r"Synthesis time: ([0-9.]+)s")

@@ -26,6 +26,7 @@ from slipway.errors import (
     UsageError,
 )
 from slipway.settings import Examination, examine, load_settings
+from slipway.words import visible
 
 app = typer.Typer(
     name="slipway",
@@ -40,7 +41,16 @@ app.add_typer(export, name="export")
 app.add_typer(import_, name="import")
 
 SHOWN_FAULTS = 100
-VISIBLE = dict.fromkeys((*range(32), *range(127, 160)), "?")  # what a file holds must not steer the terminal
+
+
+class Ended(Exception):
+    """A command has come to its end and told it; ``code`` is its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 SettingsFile = Annotated[Path, typer.Argument(metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -71,7 +81,7 @@ def check(
         raise UsageError("Missing argument FILE. Hint: slipway check clusters/rehearsal.yaml")
     found = examine(file)
     (_check_as_json if as_json else _check_as_text)(file, found)
-    raise typer.Exit(EXIT_USAGE if found.faults else EXIT_GOOD)
+    raise Ended(EXIT_USAGE if found.faults else EXIT_GOOD)
 
 
 def _explain(name: str, as_json: bool) -> None:
@@ -96,14 +106,14 @@ def _check_as_json(file: Path, found: Examination) -> None:
 def _check_as_text(file: Path, found: Examination) -> None:
     told = sorted((*found.faults, *found.warnings), key=lambda fault: (fault.line, fault.path))
     for fault in told[:SHOWN_FAULTS]:
-        print(str(fault).translate(VISIBLE), file=sys.stderr)
+        print(visible(str(fault)), file=sys.stderr)
     if told:
         counts = f"{_plural(len(found.faults), 'fault')}, {_plural(len(found.warnings), 'warning')}"
-        print(f"{counts} in {file}".translate(VISIBLE), file=sys.stderr)
+        print(visible(f"{counts} in {file}"), file=sys.stderr)
     settings = found.settings
     if settings:
         nodes = ", ".join(f"{queue.name}: {_count(queue)} x {queue.instance_type}" for queue in settings.queues)
-        print(f"{file}: good ({settings.name} in {settings.zone}; {nodes})".translate(VISIBLE))
+        print(visible(f"{file}: good ({settings.name} in {settings.zone}; {nodes})"))
 
 
 def _plural(count: int, word: str) -> str:
@@ -123,7 +133,7 @@ def export_pcluster(
     from slipway.exporter import export_pcluster as run
 
     session = _session(profile if deployed else None)
-    raise typer.Exit(run(file, output, as_json=as_json, deployed=deployed, force=force, session=session))
+    raise Ended(run(file, output, as_json=as_json, deployed=deployed, force=force, session=session))
 
 
 @export.command("env")
@@ -142,7 +152,7 @@ def export_env(
     from slipway.exporter import export_env as run
 
     session = _session(profile if deployed else None)
-    raise typer.Exit(run(file, output, queue=queue, as_json=as_json, deployed=deployed, force=force, session=session))
+    raise Ended(run(file, output, queue=queue, as_json=as_json, deployed=deployed, force=force, session=session))
 
 
 def _session(profile: str | None) -> Any:
@@ -172,7 +182,7 @@ def import_pcluster(
     from slipway.importer import import_pcluster as run
 
     given = {"name": name, "region": region, "zone": zone, "vpc_id": vpc_id}
-    raise typer.Exit(run(file, output, **given, variables=variables, as_json=as_json, force=force))
+    raise Ended(run(file, output, **given, variables=variables, as_json=as_json, force=force))
 
 
 @import_.command("env")
@@ -188,7 +198,7 @@ def import_env(
     """Turn a runbook's shell variables into a settings file."""
     from slipway.importer import import_env as run
 
-    raise typer.Exit(run(file, output, name=name, region=region, zone=zone, as_json=as_json, force=force))
+    raise Ended(run(file, output, name=name, region=region, zone=zone, as_json=as_json, force=force))
 
 
 @app.command()
@@ -228,7 +238,7 @@ def init(
         "reservation_kind": reservation_kind,
         "key_pair": key_pair,
     }
-    raise typer.Exit(run(output, ask=_ask, given=given, yes=yes, as_json=as_json, force=force, find=find))
+    raise Ended(run(output, ask=_ask, given=given, yes=yes, as_json=as_json, force=force, find=find))
 
 
 def _ask(text: str, default: str) -> str:
@@ -257,7 +267,7 @@ def preflight(
         return
     from slipway.preflight.command import preflight as run
 
-    raise typer.Exit(run(file, as_json=as_json, profile=profile, timeout_s=timeout))
+    raise Ended(run(file, as_json=as_json, profile=profile, timeout_s=timeout))
 
 
 @app.command()
@@ -275,7 +285,7 @@ def cost(
     """What the cluster costs an hour, a month and over its capacity block, part by part."""
     from slipway.cost.command import cost as run
 
-    raise typer.Exit(run(file, live=not offline, as_json=as_json, hours=hours, profile=profile))
+    raise Ended(run(file, live=not offline, as_json=as_json, hours=hours, profile=profile))
 
 
 @app.command()
@@ -313,13 +323,13 @@ def rehearse(
         output=output,
         as_json=as_json,
     )
-    raise typer.Exit(run(options))
+    raise Ended(run(options))
 
 
 def _version(wanted: bool) -> None:
     if wanted:
         print(__version__)
-        raise typer.Exit(EXIT_GOOD)
+        raise Ended(EXIT_GOOD)
 
 
 @app.callback()
@@ -346,8 +356,12 @@ def main() -> int:
     if sys.stdout is None:  # started with its output closed
         sys.stdout = io.StringIO()
     try:
-        code = app(standalone_mode=False)  # an Exit raised inside comes back as its code
-        sys.stdout.flush()
+        try:
+            code = app(standalone_mode=False)
+        except Ended as end:
+            return end.code
+        finally:
+            sys.stdout.flush()
     except SlipwayError as error:
         return _failed(error, error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
@@ -366,8 +380,7 @@ def main() -> int:
         show = getattr(error, "show", None)
         show() if show else print(error, file=sys.stderr)
         return _failed(error, EXIT_USAGE, told=True)
-    if code == EXIT_INTERRUPTED and sys.argv[1:2] != ["rehearse"]:  # which tells its own end
-        # typer makes an exit code of Ctrl-C, and says nothing
+    if code == EXIT_INTERRUPTED:  # typer makes this of Ctrl-C, and says nothing
         return _failed("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else EXIT_GOOD
 
@@ -382,9 +395,7 @@ def _without_output(code: int) -> int:
 def _failed(error: Exception | str, code: int, *, told: bool = False) -> int:
     """Tell an error as text, unless it is ``told`` already, and with --json as an object too; gives ``code`` back."""
     faults = error.faults if isinstance(error, SettingsError) else ()
-    lines = [str(fault).translate(VISIBLE) for fault in faults] or [
-        line.translate(VISIBLE) for line in str(error).split("\n")
-    ]
+    lines = [visible(str(fault)) for fault in faults] or [visible(line) for line in str(error).split("\n")]
     if not told:
         more = [f"and {len(lines) - SHOWN_FAULTS} more"] if len(lines) > SHOWN_FAULTS else []
         print(*lines[:SHOWN_FAULTS], *more, sep="\n", file=sys.stderr)

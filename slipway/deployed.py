@@ -17,6 +17,7 @@ from typing import Any
 from slipway.cluster_config import ClusterFacts
 from slipway.errors import EnvironmentFault, SlipwayError
 from slipway.preflight.aws import Aws, Refused, Unasked
+from slipway.preflight.command import session_of
 from slipway.settings import Settings
 
 PARTS = ("network", "storage", "observability", "cluster")
@@ -72,15 +73,7 @@ def read_deployment(settings: Settings, session: Any = None) -> Deployment:
 
 
 def _aws(settings: Settings, session: Any) -> Aws:
-    if session is None:
-        import boto3
-        from botocore.exceptions import BotoCoreError
-
-        try:
-            session = boto3.session.Session()
-        except BotoCoreError as error:  # no such profile, a broken configuration
-            raise EnvironmentFault(f"the AWS configuration cannot be used: {error}. Hint: aws configure list") from None
-    return Aws(session, settings.region)
+    return Aws(session or session_of(None), settings.region)
 
 
 def _answer(result: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from slipway import settings as model
 from slipway.errors import EXIT_GOOD, EXIT_NO
 from slipway.faults import model_in
 from slipway.instances import INSTANCE_TYPES
+from slipway.regions import regions
 from slipway.reported import REPORTED
 from slipway.rules.explain import ABOUT_ONE_FIELD, ABOUT_THE_FILE, Explanation, explanations
-from slipway.rules.place import regions
 from slipway.settings import Form, Settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]

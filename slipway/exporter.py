@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from slipway import runbook
 from slipway.cluster_config import ClusterFacts, cluster_configuration, placeholder_facts
 from slipway.errors import EXIT_GOOD, UsageError
-from slipway.files import printable, refuse_existing, write_whole
+from slipway.files import refuse_existing, write_whole
 from slipway.importer.block import block_text
 from slipway.importer.configuration import spell
 from slipway.importer.ledger import get_at
 from slipway.settings import Queue, Settings, load_settings
+from slipway.source import redacted
 
 if TYPE_CHECKING:
     from slipway.deployed import Deployment
@@ -65,7 +66,7 @@ def export_pcluster(
     _write(text, output, force)
     warnings = _drift(configuration, deployment.configuration) if deployment else _placeholders(settings, facts)
     for line in warnings:
-        print(printable(line), file=sys.stderr)
+        print(redacted(line), file=sys.stderr)
     return EXIT_GOOD
 
 

@@ -7,14 +7,6 @@ import shlex
 from pathlib import Path
 
 from slipway.errors import SlipwayError, UsageError
-from slipway.source import redacted
-
-UNSHOWN = dict.fromkeys((*range(32), *range(127, 160), 0x2028, 0x2029), "?")
-
-
-def printable(text: str) -> str:
-    """``text`` on one line, without secrets and without what would steer a terminal, end a comment or break UTF-8."""
-    return redacted(text).translate(UNSHOWN)
 
 
 def refuse_existing(path: Path | None, force: bool) -> None:

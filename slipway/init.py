@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from slipway.errors import EXIT_GOOD, EXIT_NO, Fault, SettingsError, UsageError
-from slipway.files import printable, refuse_existing, write_whole
+from slipway.files import refuse_existing, write_whole
 from slipway.importer.ledger import Path as Place
 from slipway.importer.ledger import get_at, remove_at, set_at
 from slipway.importer.text import faults_in, schema_line, settings_text
 from slipway.instances import INSTANCE_TYPES
 from slipway.reservations import instance_count
 from slipway.settings import Observability, Storage
-from slipway.source import path_text
+from slipway.source import path_text, redacted
 
 Ask = Callable[[str, str], str]
 """Asks a question with a default (empty: none); gives the answer, the default for an empty one. May raise EOFError."""
@@ -131,7 +131,7 @@ class _Talk:
 
     def say(self, text: str) -> None:
         """To the user's terminal, never to standard output."""
-        print(printable(text), file=sys.stderr)
+        print(redacted(text), file=sys.stderr)
 
     def question(
         self,

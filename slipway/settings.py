@@ -520,6 +520,17 @@ class Settings(Part):
         return next((queue for queue in self.queues if queue.instance.gpus), None)
 
     @property
+    def scripts(self) -> tuple[Script, ...]:
+        """Every bootstrap action of the site, on whichever nodes."""
+        return (*self.head_node.scripts, *(script for queue in self.queues for script in queue.scripts))
+
+    @property
+    def policy_arns(self) -> tuple[str, ...]:
+        """Every managed policy that the site attaches, each once."""
+        queues = (arn for queue in self.queues for arn in queue.policy_arns)
+        return tuple(dict.fromkeys((*self.head_node.policy_arns, *queues)))
+
+    @property
     def secret_arns(self) -> tuple[str, ...]:
         """Every secret that the head node reads, each once."""
         database, external = self.slurm.database, self.slurm.external_slurmdbd

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from slipway.errors import Fault, SettingsError
+from slipway.words import visible
 
 PathKey = str | int
 Place = tuple[PathKey, ...]
@@ -36,7 +37,6 @@ WORDS = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 NOTHING = object()
 HIDDEN = "(not shown)"
@@ -118,7 +118,7 @@ def _shown(node: Any) -> str:
 
 def redacted(text: str) -> str:
     """``text`` without what looks like a secret, on one line and without what steers a terminal."""
-    return UNPRINTABLE.sub("?", SECRETS.sub(HIDDEN, text))
+    return visible(SECRETS.sub(HIDDEN, text))
 
 
 def path_text(path: Sequence[PathKey]) -> str:

@@ -1,9 +1,13 @@
-"""Hints that name what was probably meant."""
+"""Words for the user: hints that name what was probably meant, and text that is fit to be shown."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+# Control characters, separators of lines, marks of writing direction, half characters: all that would steer a terminal
+# or hide what a line really says.
+UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 LONGEST_WORD = 64  # a longer one is no slip of the pen, and comparing it would take long
 MOST_SHOWN = 20
 CLOSE = 0.6  # of 1 (equal), difflib's ratio: "eaf" still is "efa"
@@ -34,3 +38,8 @@ def did_you_mean(word: str, choices: Iterable[str], close: float = CLOSE) -> str
     if near:
         return f"did you mean {near}?"
     return f"one of: {', '.join(known)}" if len(known) <= MOST_SHOWN else ""
+
+
+def visible(text: str) -> str:
+    """``text`` on one line, without anything that steers a terminal: a file, a name or AWS may have put it there."""
+    return UNSHOWN.sub("?", text)

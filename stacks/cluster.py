@@ -107,9 +107,10 @@ class ClusterStack(Stack):
 
     def _grant_read_site_scripts(self) -> None:
         """The site's own bootstrap actions, each by its exact key."""
+        compute = [script for queue in self._settings.queues for script in queue.scripts]
         for policy, scripts in (
             (self._head_node_policy, self._settings.head_node.scripts),
-            (self._compute_policy, self._compute_scripts()),
+            (self._compute_policy, compute),
         ):
             arns = _object_arns(scripts)
             if arns:
@@ -140,8 +141,7 @@ class ClusterStack(Stack):
 
         Source: aws-parallelcluster, cloudformation/policies/parallelcluster-policies.yaml, Sid IamPolicy.
         """
-        queues = [arn for queue in self._settings.queues for arn in queue.policy_arns]
-        arns = list(dict.fromkeys([*self._settings.head_node.policy_arns, *queues]))
+        arns = list(self._settings.policy_arns)
         if not arns:
             return
         roles = f"role{PARALLELCLUSTER_PATH}*"
@@ -155,9 +155,8 @@ class ClusterStack(Stack):
         accept(policy, finding, "ParallelCluster names the roles; the condition names the policies")
 
     def _grant_look_at_site_parts(self, policy: iam.ManagedPolicy) -> None:
-        scripts = [*self._settings.head_node.scripts, *self._compute_scripts()]
         slurm = self._settings.slurm
-        parts = [(_object_arns(scripts), "s3:GetObject")]
+        parts = [(_object_arns(self._settings.scripts), "s3:GetObject")]
         if slurm.database:
             parts.append(([slurm.database.password_secret_arn], "secretsmanager:DescribeSecret"))
         if slurm.external_slurmdbd and slurm.external_slurmdbd.munge_key_secret_arn:
@@ -167,9 +166,6 @@ class ClusterStack(Stack):
         for arns, action in parts:
             if arns:
                 iam.Grant.add_to_principal(grantee=policy, actions=[action], resource_arns=arns)
-
-    def _compute_scripts(self) -> list[Script]:
-        return [script for queue in self._settings.queues for script in queue.scripts]
 
     def _cluster(self, provider: CfnStack) -> CustomResource:
         """DeletionPolicy Delete: the instances go with the stack; file system and bucket stand in the storage stack."""

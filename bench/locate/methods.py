@@ -9,9 +9,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from simulated_fleet import LEVELS, Site
-
 from acceptance.locate import Launch, Result
+from bench.locate.simulated_fleet import LEVELS, Site
 
 COLLECTIVE = "alltoall"
 
@@ -52,7 +51,7 @@ def tournament(effort: Effort) -> None:
     nodes = effort.site.fleet.nodes
     good: set[str] = set()
     for pairs in circle(nodes):
-        for pair, fine in zip(pairs, effort.measure(pairs)):  # noqa: B905 - equal by construction
+        for pair, fine in zip(pairs, effort.measure(pairs), strict=True):
             good.update(pair if fine else ())
     effort.accused = set(nodes) - good
 
@@ -63,7 +62,7 @@ def pairs_twice(effort: Effort) -> None:
     good: set[str] = set()
     for order in (nodes, (*nodes[1:], nodes[0])):
         pairs = [order[index : index + 2] for index in range(0, len(order), 2)]
-        for pair, fine in zip(pairs, effort.measure(pairs)):  # noqa: B905 - equal by construction
+        for pair, fine in zip(pairs, effort.measure(pairs), strict=True):
             good.update(pair if fine else ())
     effort.accused = set(nodes) - good
 
@@ -79,7 +78,7 @@ def groups_then_bisect(effort: Effort) -> None:
         asked = [(part, part if len(part) > 1 else (*part, next(helpers, ""))) for part in in_question]
         asked = [(part, whole) for part, whole in asked if "" not in whole]  # too few good nodes to compare with
         in_question = []
-        for (part, _), fine in zip(asked, effort.measure([whole for _, whole in asked])):  # noqa: B905 - equal
+        for (part, _), fine in zip(asked, effort.measure([whole for _, whole in asked]), strict=True):
             if fine:
                 known_good += part
             elif len(part) == 1:

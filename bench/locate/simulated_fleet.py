@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from acceptance.locate import Fleet, FullScale, Launch, NodeVerdict, Result, Round, Rules, Verdict, decide
 
@@ -50,12 +51,12 @@ class Site:
         switches = len(self.slow_inside) + len(self.slow_uplinks) + len(self.narrow_uplinks)
         return len(self.bad_nodes) + len(self.links) + switches
 
-    def rules(self, **changes: object) -> Rules:
+    def rules(self, **changes: Any) -> Rules:
         """The planner's rules here."""
         count = len(self.fleet.nodes)
         full = 0.9 * LEVELS["all_reduce"][min((count - 1).bit_length(), 5)]
         limits = {("all_reduce", count): full, **LIMITS} if self.limits else {}
-        return replace(Rules(limits=limits), **changes)  # type: ignore[arg-type]
+        return replace(Rules(limits=limits), **changes)
 
     def measure(self, launches: tuple[Launch, ...], number: int, noise: random.Random) -> list[Result]:
         """The results of a round whose launches run at the same time."""

@@ -20,6 +20,8 @@ from rehearsal.cloud.clients import Clients
 from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
 from rehearsal.cloud.network import ApiType
 
+NOT_STARTED = ("scheduled", "payment-pending")
+
 
 def _unknown_reservation(reservation_id: str) -> Exception:
     message = f"The capacity reservation '{reservation_id}' does not exist"
@@ -71,9 +73,12 @@ def add_reservation(
     }
     if block:
         shape["EndDate"] = start + timedelta(days=14)
+    if more.get("State") in NOT_STARTED:  # EC2 tells how many there will be in a tag of its own
+        tag = {"Key": "aws:ec2capacityreservation:incrementalRequestedQuantity", "Value": str(count)}
+        shape |= {"TotalInstanceCount": 0, "Tags": [tag]}
+    if more.get("State", "active") != "active":
+        shape["AvailableInstanceCount"] = 0
     shape |= more
-    if shape["State"] != "active" and "AvailableInstanceCount" not in more:
-        shape["AvailableInstanceCount"] = 0  # as EC2 tells it of a block that has not started
     _store(region, "reservations")[reservation_id] = shape
     return shape
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipway.cost.model import PRICE_LIST, Price, Reserved
 from slipway.preflight.aws import Aws, Pending, Refused, Unasked
+from slipway.regions import partition
 from slipway.reservations import instance_count
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ METADATA_TIMEOUT_S = 1  # the instance metadata service answers at once, or this
 # The Price List API has endpoints in few regions (AWS Billing user guide); all of them know all regions.
 ENDPOINT_REGIONS = {"ap": "ap-south-1", "eu": "eu-central-1", "me": "eu-central-1", "af": "eu-central-1"}
 ENDPOINT_REGION = "us-east-1"
-OTHER_PARTITIONS = ("cn-", "us-gov-", "us-iso", "eusc-")
 
 Attributes = Mapping[str, str]
 
@@ -63,7 +63,7 @@ def connect(region: str, session: Any = None) -> Aws:
     import botocore.session
     from botocore.exceptions import BotoCoreError
 
-    if region.startswith(OTHER_PARTITIONS):
+    if partition(region) != "aws":
         raise Unasked(f"the price list of {region}'s partition is not asked")
     if session is not None:
         return Aws(session, region)

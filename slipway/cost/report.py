@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from slipway.cost.model import HOURS_A_MONTH, PRICE_LIST, CostEstimate, Part, Price, Range, State, Window
+from slipway.words import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,8 +128,8 @@ def show(result: CostEstimate, why_not: Mapping[str, str], why_no_window: Mappin
         console = Console(markup=False, highlight=False, emoji=False, width=PIPE_WIDTH)
     _table(console, result)
     for line in _remarks(result, why_not, why_no_window, asked):
-        console.print(printable(line), soft_wrap=True)
-    console.print(printable(summary(result)), soft_wrap=True)
+        console.print(visible(line), soft_wrap=True)
+    console.print(visible(summary(result)), soft_wrap=True)
 
 
 def _table(console: Console, result: CostEstimate) -> None:
@@ -148,7 +149,7 @@ def _table(console: Console, result: CostEstimate) -> None:
         rows.append(("", "", "", "", ""))
         rows += [_row(part) for part in reserved]
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     console.print(table)
 
 
@@ -233,8 +234,3 @@ def summary(result: CostEstimate) -> str:
         month = _money(reserved.times(HOURS_A_MONTH))
         line += f"; beside it, paid anyway: reservations {_money(reserved)} USD/h, {month} USD/month"
     return f"{line}; above budget" if result.above_budget else line
-
-
-def printable(text: str) -> str:
-    """Text from elsewhere must not steer the terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from slipway.errors import EXIT_GOOD, EXIT_NO, Fault
 from slipway.faults import model_in
-from slipway.files import printable, write_whole
+from slipway.files import write_whole
 from slipway.importer.configuration import is_placeholder
 from slipway.importer.ledger import Fate, Ledger, Path, get_at, moved_up, remove_at, set_at
 from slipway.importer.text import faults_in, schema_line, settings_text
@@ -70,7 +70,7 @@ def finish(imported: Imported, target: Target) -> int:
         if target.output is None:
             sys.stdout.write(text)
         for line in _report(imported, target, faults):
-            print(printable(line), file=sys.stderr)
+            print(redacted(line), file=sys.stderr)
     open_points = imported.ledger.of(Fate.NOT_CARRIED, Fate.TO_FILL)
     return EXIT_NO if open_points or faults else EXIT_GOOD
 

@@ -14,10 +14,9 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from slipway.errors import Fault, SettingsError
 from slipway.faults import model_in
-from slipway.files import printable
 from slipway.importer.ledger import Path, get_at
 from slipway.settings import SIZE_UNITS, Settings, examine_source
-from slipway.source import parse_source
+from slipway.source import parse_source, redacted
 
 REPOSITORY = File(__file__).resolve().parents[2]
 SCHEMA = REPOSITORY / "clusters/settings.schema.json"
@@ -33,7 +32,7 @@ def settings_text(data: Mapping[str, Any], comments: Mapping[Path, str], head: S
     yaml.indent(mapping=2, sequence=4, offset=2)
     stream = io.StringIO()
     yaml.dump(tree, stream)
-    lines = "".join(f"# {printable(line)}".rstrip() + "\n" for line in head)
+    lines = "".join(f"# {redacted(line)}".rstrip() + "\n" for line in head)
     return f"{lines}\n{stream.getvalue()}" if lines else stream.getvalue()
 
 
@@ -72,7 +71,7 @@ def _tree(node: Any, path: Path, comments: Mapping[Path, str]) -> Any:
         tree[key] = _tree(value, (*path, key), comments)
         comment = comments.get((*path, key))
         if comment and not isinstance(value, Mapping) and not _is_list(value):
-            tree.yaml_add_eol_comment(printable(comment), key, column=0)
+            tree.yaml_add_eol_comment(redacted(comment), key, column=0)
     return tree
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from slipway.preflight.asking import found
 from slipway.preflight.aws import Aws, Pending
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
-from slipway.rules.place import regions
+from slipway.regions import partition
 from slipway.settings import Settings
 
 HOME_REGIONS = {"aws": "us-east-1", "aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1"}
@@ -18,11 +18,6 @@ HOME_REGIONS = {"aws": "us-east-1", "aws-cn": "cn-north-1", "aws-us-gov": "us-go
 CLOCK_LIMIT = datetime.timedelta(minutes=5)  # a signature is good for so long; Signature Version 4, IAM user guide
 CLOCK_WARNING = datetime.timedelta(minutes=1)
 SERVICE_PARAMETER = "/aws/service/global-infrastructure/regions/{region}/services/{service}"
-
-
-def partition(region: str) -> str:
-    """The partition of a region: ``aws``, ``aws-cn``, ``aws-us-gov`` or an isolated one; ``aws`` for a new region."""
-    return str(regions().get(region, {}).get("partition", "aws"))
 
 
 def home_region(region: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipway.preflight.account import account_id, partition
+from slipway.preflight.account import account_id
 from slipway.preflight.asking import found, together
 from slipway.preflight.aws import Aws, Pending, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.regions import partition
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
 
 QUALIFIER = "hnb659fds"  # the CDK's default; cdk.json sets no other

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from slipway.preflight.account import account_id, partition
+from slipway.preflight.account import account_id
 from slipway.preflight.asking import found, together
 from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
@@ -18,6 +18,7 @@ from slipway.preflight.policy import (
     principals,
     statements,
 )
+from slipway.regions import partition
 from slipway.settings import RESULTS_PREFIX, Settings
 
 BUCKET = ("storage", "bucket")

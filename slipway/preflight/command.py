@@ -13,9 +13,10 @@ from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO, EnvironmentFaul
 from slipway.preflight.aws import Aws
 from slipway.preflight.model import Answer, Result, Status
 from slipway.preflight.runner import QUESTION_TIMEOUT_S, run_questions
-from slipway.preflight.words import listed, visible
+from slipway.preflight.words import listed
 from slipway.settings import Settings, load_settings
 from slipway.source import Source, path_text, read_source
+from slipway.words import visible
 
 MARKS = {Status.OK: "ok", Status.WARNING: "warning", Status.FAULT: "fault", Status.COULD_NOT_ASK: "?"}
 LOG_IN = "log in (aws sso login, aws configure) or name a profile with --profile"

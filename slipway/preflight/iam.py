@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipway.preflight.account import partition
 from slipway.preflight.bootstrap import QUALIFIER
 from slipway.preflight.questions import QUESTIONS
+from slipway.regions import partition
 from slipway.settings import Settings
 
 SCOPED = ("s3", "secretsmanager")  # contents, not descriptions: only what the settings name
@@ -34,8 +34,7 @@ def _service(action: str) -> str:
 
 def _bucket_arns(settings: Settings) -> list[str]:
     """The settings' buckets, the CDK's, and the one that ParallelCluster's provider is published in."""
-    scripts = [*settings.head_node.scripts, *(script for queue in settings.queues for script in queue.scripts)]
-    urls = [script.url for script in scripts] + [settings.software_mirror or ""]
+    urls = [script.url for script in settings.scripts] + [settings.software_mirror or ""]
     named = [url.removeprefix("s3://").partition("/")[0] for url in urls if url.startswith("s3://")]
     region = settings.region
     buckets = [settings.storage.bucket, *named, f"{region}-aws-parallelcluster", f"cdk-{QUALIFIER}-assets-*-{region}"]

@@ -23,11 +23,3 @@ def listed(names: list[str], most: int = 3) -> str:
     """``a, b, c and 2 more``"""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-_VISIBLE = dict.fromkeys((*range(32), *range(127, 160)), "?")
-
-
-def visible(text: str) -> str:
-    """The text without control characters: what AWS or a file says must not steer the terminal."""
-    return text.translate(_VISIBLE)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from slipway.regions import regions
 from slipway.rules.rule import PCLUSTER, Finding, Rule
 from slipway.source import Place
 from slipway.words import did_you_mean
@@ -15,7 +13,6 @@ from slipway.words import did_you_mean
 if TYPE_CHECKING:
     from slipway.settings import Settings
 
-REGIONS_FILE = Path(__file__).resolve().parents[1] / "data/regions.json"
 STACKS = ("network", "storage", "observability", "cluster", "acceptance")  # app.py
 MAX_TAGS = 40  # pcluster/constants.py MAX_TAGS_COUNT; one of them is ours
 OWN_TAG = "project"
@@ -28,13 +25,6 @@ UNSUPPORTED = {
     "fsx-openzfs": ("us-iso",),
     "fsx-ontap": ("us-iso-w",),
 }
-
-
-@lru_cache(maxsize=1)
-def regions() -> dict[str, dict[str, Any]]:
-    """Every AWS region: name, partition, letters of its zones, whether ParallelCluster lists it."""
-    table: dict[str, dict[str, Any]] = json.loads(REGIONS_FILE.read_text(encoding="utf-8"))["regions"]
-    return table
 
 
 def _name_like_a_stack(s: Settings) -> Iterator[Finding]:

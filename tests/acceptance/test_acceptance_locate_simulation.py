@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from bench.locate import methods
+from bench.locate import simulated_fleet as fleets
+
 REPOSITORY = Path(__file__).parents[2]
-BENCH = REPOSITORY / "bench/locate"
-
-
-def _load(name: str) -> ModuleType:
-    """A module of bench/locate, which is no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-fleets = _load("simulated_fleet")
-
 SMALL = [(count, 500) for count in (2, 3, 4, 5, 6, 7, 8, 12, 16)]
 LARGE = [(17, 300), (33, 200), (64, 150), (128, 80), (256, 50), (1024, 15)]
 
@@ -89,19 +74,20 @@ def test_an_uplink_too_narrow_for_all_is_narrowed_down(count: int, size: int) ->
 
 def test_the_same_results_give_the_same_answer_whatever_the_hashes() -> None:
     program = (
-        "import random, sys; sys.path[:0] = sys.argv[1:]; import simulated_fleet as f; d = random.Random(47);"
+        "import random; import bench.locate.simulated_fleet as f; d = random.Random(47);"
         "s = f.random_site(17, d); r = f.search(s, s.rules(), d); print([x.nodes for x in r.results], r.verdict)"
     )
-    argv = [sys.executable, "-c", program, str(REPOSITORY), str(BENCH)]
+    argv = [sys.executable, "-c", program]
     said = {
-        subprocess.run(argv, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=60).stdout
+        subprocess.run(
+            argv, cwd=REPOSITORY, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=60
+        ).stdout
         for seed in ("1", "2", "3")
     }
     assert len(said) == 1
 
 
 def test_every_plain_method_of_the_bench_finds_a_hanging_node() -> None:
-    methods = _load("methods")
     for name, method in methods.METHODS.items():
         site = fleets.Site(fleets.Fleet(fleets.node_names(16)))
         fleets.break_node(site, "train-st-p5-7", "hang", 0)

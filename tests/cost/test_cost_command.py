@@ -16,9 +16,9 @@ import pytest
 from cost_cases import CPU, EXAMPLES, block, json_error, write
 
 from slipway.cost.command import cost
-from slipway.cost.report import printable
 from slipway.errors import SettingsError, UsageError
 from slipway.settings import Settings
+from slipway.words import visible
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((REPOSITORY / "slipway/cost/cost.schema.json").read_text(encoding="utf-8"))
@@ -204,7 +204,7 @@ def test_what_aws_says_does_not_steer_the_terminal(run: Run, aws: Any, tmp_path:
     _, text = run(write(tmp_path, CPU), live=True, as_json=False)
     assert "\x1b" not in text
     assert "?[2Jgone (Odd)" in text
-    assert printable("a\x1bb") == "a?b"
+    assert visible("a\x1bb") == "a?b"
 
 
 def test_estimate_is_ready_for_preflight(settings_of: Callable[..., Settings]) -> None:

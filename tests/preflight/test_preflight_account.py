@@ -13,9 +13,10 @@ from preflight_cases import REGION, Case, check, denied
 
 from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.server import EmbeddedAws
-from slipway.preflight.account import home_region, partition
+from slipway.preflight.account import home_region
 from slipway.preflight.bootstrap import PROVIDER_TEMPLATE
 from slipway.preflight.model import Answer, Status
+from slipway.regions import partition
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 AGAIN = f"node_modules/.bin/cdk bootstrap aws://{ACCOUNT}/{REGION}"

@@ -42,7 +42,8 @@ def test_an_unknown_filter_is_refused(reservations: EmbeddedAws) -> None:
 def test_a_block_that_has_not_started_has_nothing_free(reservations: EmbeddedAws) -> None:
     ec2 = reservations.clients("ec2")
     block = ec2.describe_capacity_reservations(CapacityReservationIds=[IDS[1]])["CapacityReservations"][0]
-    assert (block["State"], block["TotalInstanceCount"], block["AvailableInstanceCount"]) == ("scheduled", 2, 0)
+    assert (block["State"], block["TotalInstanceCount"], block["AvailableInstanceCount"]) == ("scheduled", 0, 0)
+    assert [tag["Value"] for tag in block["Tags"]] == ["2"]
 
 
 def test_what_runs_in_a_reservation_is_not_free(reservations: EmbeddedAws) -> None:

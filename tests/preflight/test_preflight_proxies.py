@@ -98,7 +98,7 @@ def test_an_unknown_profile_in_the_environment(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(UsageError, match="AWS_PROFILE nobody: there is no such profile"):
         preflight(SETTINGS)
-    with pytest.raises(EnvironmentFault, match="the AWS configuration cannot be used"):
+    with pytest.raises(UsageError, match="AWS_PROFILE nobody: there is no such profile"):
         export_env(SETTINGS, deployed=True)
     with pytest.raises(LookupError, match="the AWS configuration cannot be used"):
         live_reservations("us-east-1")

@@ -21,7 +21,8 @@ from slipway.errors import SettingsError
 from slipway.faults import model_in
 from slipway.rules import RULES_BY_NAME
 from slipway.settings import Examination, Settings, examine, examine_source
-from slipway.source import UNPRINTABLE, parse_source
+from slipway.source import parse_source
+from slipway.words import UNSHOWN
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = [file.read_text(encoding="utf-8") for file in sorted((REPOSITORY / "clusters").glob("*.yaml"))]
@@ -59,7 +60,7 @@ def hold(found: Examination, seconds: float) -> None:
             assert fault.line >= 0
             assert fault.severity == kind
             assert fault.rule_name in RULES_BY_NAME, fault
-            assert not UNPRINTABLE.search(str(fault)), fault
+            assert not UNSHOWN.search(str(fault)), fault
             assert str(fault).encode("utf-8")
             json.dumps(fault.as_dict())
 

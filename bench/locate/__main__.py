@@ -1,6 +1,6 @@
 """How often the planner is right, what it costs, and how long it thinks, on simulated fleets. Exit 1 below the target.
 
-    python bench/locate/bench.py [--trials 1000] [--sizes 2,3,...]
+    python -m bench.locate [--trials 1000] [--sizes 2,3,...]
 
 Three tables: verdicts by fleet size; the planner beside three plain methods on the same fleets; the time of one
 decision for 1024 nodes. The last line sums up.
@@ -13,15 +13,10 @@ import random
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
-
-from methods import METHODS, Effort  # noqa: E402 - found by the line above
-from simulated_fleet import NODE_FAULTS, random_site, score, search  # noqa: E402
-
-from acceptance.locate import Result, Verdict, decide  # noqa: E402
+from acceptance.locate import Result, Verdict, decide
+from bench.locate.methods import METHODS, Effort
+from bench.locate.simulated_fleet import NODE_FAULTS, random_site, score, search
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 48, 64, 100, 128, 256, 512, 1024)
 COMPARED = (16, 64, 256, 1024)
