@@ -144,6 +144,9 @@ def test_nothing_is_left_when_it_is_ended(number: signal.Signals, tmp_path: Path
     while (left := _alive(traces(), before)) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not left
+    # What a killed process could not take away, the next rehearsal does: a folder of files, which other tests would see.
+    assert finish(start(SETTINGS, "--cloud-only", output=tmp_path)).splitlines()[-1] == "[RESULT] SUCCESS"
+    assert traces()["tmp"] == before["tmp"]
 
 
 def _wait_for_hosts(process: subprocess.Popen[str]) -> None:
