@@ -8,6 +8,7 @@
 #   fetch::  one file from s3:// or http(s)://, in bounded time
 #   software:: what software.tsv pins
 #   unit::   systemd units
+#   background:: the state of work that goes on after the setup
 #   steps::  runs a directory of numbered steps
 set -euo pipefail
 umask 022
@@ -342,6 +343,20 @@ unit::user() { # NAME: a system account without a shell
     useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$1"
     log::info "made the account $1"
   fi
+}
+
+# --------------------------------------------------------------------------------------------------------- background
+
+# The state of work that goes on after the setup, for `slipway status`; each change of state is also a line of setup.log.
+# STATE: waiting, running, done or failed. PERCENT 0 to 100 and ETA_S (seconds) may be empty: not known.
+background::status() { # NAME STATE DETAIL LOG [HINT [PERCENT [ETA_S]]]
+  local file=$SLIPWAY_STATE_DIR/background/$1.json before=''
+  mkdir -p "${file%/*}" "$SLIPWAY_LOG_DIR"
+  [ ! -r "$file" ] || before=$(sed --quiet 's/.*"state": "\([a-z]*\)".*/\1/p' "$file")
+  file::put - "$file" 0644 >/dev/null <<JSON
+{"name": $(steps::json "$1"), "state": $(steps::json "$2"), "detail": $(steps::json "$3"), "percent": ${6:-null}, "eta_s": ${7:-null}, "log": $(steps::json "$4"), "hint": $(steps::json "${5:-}"), "updated": "$(date --utc +%Y-%m-%dT%H:%M:%SZ)"}
+JSON
+  [ "$before" = "$2" ] || steps::say "slipway: background $1 $2: $3"
 }
 
 # -------------------------------------------------------------------------------------------------------------- steps
