@@ -7,21 +7,36 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
 from acceptance import __version__
 from acceptance.errors import AcceptanceError, EnvironmentFault, InputError
+from acceptance.history import (
+    HISTORY_FILE,
+    add_history_command,
+    known_baselines,
+    remember,
+    send_history,
+    with_baselines,
+)
 from acceptance.limits import known_limits
 from acceptance.nccl import Log, Table, parse_file, parse_stream
 from acceptance.report import table, write_report
 from acceptance.runner.campaign import Campaign, make_run_directory
-from acceptance.runner.record import write_whole
+from acceptance.runner.drain import drain_bad_nodes
+from acceptance.runner.files import write_whole
+from acceptance.runner.record import RunRecord, read_record
+from acceptance.runner.slurm import Slurm
 from acceptance.runner.stop import Stop
-from acceptance.scenario import COLLECTIVES, load_scenario, read_values
+from acceptance.scenario import COLLECTIVES, Scenario, load_scenario, read_scenario, read_values, search_values
 from acceptance.units import gb_text, plural, size_text
 from acceptance.upload import upload, url_fault
 
+SCENARIO_FILE = Path("/opt/slipway/current/acceptance.json")
+OUTPUT = Path("/fsx/results")
 SITE_FILE = Path("/etc/slipway/acceptance-site.json")
 EXIT_CODES = {"accepted": 0, "not accepted": 1, "error": 3}
 
@@ -57,13 +72,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"acceptance {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure what a scenario asks for, judge it, write the report")
-    run.add_argument("--scenario", type=Path, required=True, metavar="FILE", help="scenario file (JSON, schema 1)")
-    site = f"values of this site that take the place of the scenario's (default: {SITE_FILE}, where it is there)"
-    run.add_argument("--site", type=Path, metavar="FILE", help=site)
-    run.add_argument("--output", type=Path, required=True, metavar="DIR", help="a directory for each run is made here")
+    _add_common(run)
+    run.add_argument("--resume", type=Path, metavar="RUN_DIR", help="go on with a run that was interrupted")
     run.add_argument("--upload", metavar="S3URL", help="copy the run directory below s3://BUCKET/PREFIX/")
-    run.add_argument("--json", action="store_true", help="print report.json instead of the tables")
+    history = f"what earlier runs measured, for baselines and trends (default: DIR/{HISTORY_FILE})"
+    run.add_argument("--history", type=Path, metavar="FILE", help=history)
     run.set_defaults(do=_run)
+    search = commands.add_parser("locate", help="look for the bad node, link or switch, without a test over all nodes")
+    _add_common(search)
+    nodes = "which nodes, as Slurm writes them: gpu-[1-4],gpu-7 (default: all of the partition that can be used)"
+    search.add_argument("--nodes", metavar="LIST", help=nodes)
+    search.add_argument("--partition", metavar="NAME", help="another partition than the scenario's")
+    pairs = "what the pairs run (default: as the scenario says; the all_reduce of a pair hides a loss of EFA devices)"
+    search.add_argument("--collective", choices=COLLECTIVES, help=pairs)
+    search.set_defaults(do=_locate, upload=None, history=None, resume=None)
     parse = commands.add_parser("parse", help="read logs of nccl-tests")
     parse.add_argument(
         "logs", nargs="+", type=Path, metavar="LOG", help="a log, text or JSON (-J); - is standard input"
@@ -74,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("directory", type=Path, metavar="RUN_DIR")
     report.add_argument("--json", action="store_true", help="print report.json instead of the tables")
     report.set_defaults(do=_report)
+    add_history_command(commands)
     listing = commands.add_parser("list", help="show the tests of a scenario, or the collectives and limits known")
     listing.add_argument("--scenario", type=Path, metavar="FILE")
     listing.add_argument("--json", action="store_true", help="print JSON")
@@ -81,7 +104,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    scenario = f"scenario file (JSON, schema 1; default: {SCENARIO_FILE})"
+    parser.add_argument("--scenario", type=Path, default=SCENARIO_FILE, metavar="FILE", help=scenario)
+    site = f"values of this site that take the place of the scenario's (default: {SITE_FILE}, where it is there)"
+    parser.add_argument("--site", type=Path, metavar="FILE", help=site)
+    output = f"a directory for each run is made here (default: {OUTPUT})"
+    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=output)
+    drain = "drain the nodes that are slow or failed, with the reason; one that is drained already keeps its own"
+    parser.add_argument("--drain", action="store_true", help=drain)
+    parser.add_argument("--json", action="store_true", help="print report.json instead of the tables")
+
+
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.resume:
+        return _resume(arguments)
     stream = sys.stderr if arguments.json else sys.stdout
     fault = url_fault(arguments.upload) if arguments.upload else None
     site = arguments.site or (SITE_FILE if SITE_FILE.exists() else None)
@@ -93,25 +130,97 @@ def _run(arguments: argparse.Namespace) -> int:
         faults = error.faults + faults
     if faults or scenario is None:
         return _refuse(faults, stream)
+    say = _clock(stream)
+    try:
+        directory = make_run_directory(arguments.output, scenario.partition)
+        scenario = replace(scenario, baselines=known_baselines(_history(arguments), scenario, say))
+        values = with_baselines(read_values(arguments.scenario, site), scenario.baselines)
+        write_whole(directory / "scenario.json", json.dumps(values, indent=1) + "\n")
+        say(f"run directory {directory}")
+        return _campaign(scenario, directory, arguments, say, stream, lambda campaign: campaign.run())
+    except (AcceptanceError, OSError) as error:
+        _result(stream, False, " ".join(str(error).split()))
+        return 3
+
+
+def _campaign(
+    scenario: Scenario,
+    directory: Path,
+    arguments: argparse.Namespace,
+    say: Callable[[str], None],
+    stream: TextIO,
+    work: Callable[[Campaign], RunRecord],
+    record: RunRecord | None = None,
+) -> int:
+    trouble = None
+    with Stop() as stop:
+        try:
+            work(Campaign(scenario, directory, stop, say, record))
+        except EnvironmentFault as caught:
+            trouble = caught
+    return _conclude(directory, arguments, trouble, stream)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    """Go on with an interrupted run from its directory: what is measured stays, a job still queued is followed."""
+    stream, directory = sys.stderr if arguments.json else sys.stdout, arguments.resume.resolve()
+    try:
+        record, scenario = read_record(directory), load_scenario(directory / "scenario.json")
+    except InputError as error:
+        return _refuse(error.faults, stream)
+    arguments.output = directory.parent
+    search = record.locate if record.purpose == "locate" else None
+
+    def work(campaign: Campaign) -> RunRecord:
+        return campaign.locate(scenario.tests[0], search.nodes) if search else campaign.run()
+
+    say = _clock(stream)
+    say(f"going on in {directory}")
+    try:
+        return _campaign(scenario, directory, arguments, say, stream, work, record)
+    except (AcceptanceError, OSError) as error:
+        _result(stream, False, " ".join(str(error).split()))
+        return 3
+
+
+def _locate(arguments: argparse.Namespace) -> int:
+    stream = sys.stderr if arguments.json else sys.stdout
+    site = arguments.site or (SITE_FILE if SITE_FILE.exists() else None)
+    say, faults = _clock(stream), list[str]()
+    try:
+        values = search_values(read_values(arguments.scenario, site), arguments.partition, arguments.collective)
+        scenario = read_scenario(values, faults)
+    except InputError as error:
+        return _refuse(error.faults, stream)
+    if faults:
+        return _refuse([f"{arguments.scenario}: {fault}" for fault in faults], stream)
+    try:
+        names = Slurm().expand(arguments.nodes) if arguments.nodes else []
+        if len(names) == 1:
+            return _refuse([f"--nodes {arguments.nodes}: is one node; a pair takes two. Hint: add a good one"], stream)
+        directory = make_run_directory(arguments.output, scenario.partition)
+        write_whole(directory / "scenario.json", json.dumps(values, indent=1) + "\n")
+        say(f"run directory {directory}")
+        test = scenario.tests[0]
+        return _campaign(scenario, directory, arguments, say, stream, lambda campaign: campaign.locate(test, names))
+    except (AcceptanceError, OSError) as error:
+        _result(stream, False, " ".join(str(error).split()))
+        return 3
+
+
+def _clock(stream: TextIO) -> Callable[[str], None]:
+    """Give what prints a line with the seconds since now in front."""
     started = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - started:6.1f} s  {text}", file=stream, flush=True)
 
-    try:
-        directory = make_run_directory(arguments.output, scenario.partition)
-        write_whole(directory / "scenario.json", json.dumps(read_values(arguments.scenario, site), indent=1) + "\n")
-        say(f"run directory {directory}")
-        trouble = None
-        with Stop() as stop:
-            try:
-                Campaign(scenario, directory, stop, say).run()
-            except EnvironmentFault as caught:
-                trouble = caught
-        return _conclude(directory, arguments, trouble, stream)
-    except (AcceptanceError, OSError) as error:
-        _result(stream, False, " ".join(str(error).split()))
-        return 3
+    return say
+
+
+def _history(arguments: argparse.Namespace) -> Path:
+    path: Path = arguments.history or arguments.output / HISTORY_FILE
+    return path
 
 
 def _refuse(faults: list[str], stream: TextIO) -> int:
@@ -122,16 +231,25 @@ def _refuse(faults: list[str], stream: TextIO) -> int:
 
 
 def _conclude(directory: Path, arguments: argparse.Namespace, trouble: EnvironmentFault | None, stream: TextIO) -> int:
-    """Write the report, show it, copy it; say the result last."""
+    """Write the report, show it, remember it, copy it; say the result last."""
     report = write_report(directory)
     code = EXIT_CODES[report["verdict"]] if trouble is None else 3
     print(json.dumps(report, indent=1) if arguments.json else "\n" + table(report), flush=True)
     summary = report["summary"] if trouble is None else " ".join(str(trouble).split())
+
+    def say(text: str) -> None:
+        print(text, file=stream, flush=True)
+
+    if arguments.drain:
+        drain_bad_nodes(report, Slurm(), say)
+    if report["purpose"] == "accept":
+        remember(_history(arguments), report, say)
     if arguments.upload:
         try:
-            print(f"uploaded: {upload(directory, arguments.upload)}", file=stream)
+            say(f"uploaded: {upload(directory, arguments.upload)}")
+            send_history(_history(arguments), report["cluster"], arguments.upload, say)
         except EnvironmentFault as fault:
-            print(f"not uploaded: {fault}", file=stream)
+            say(f"not uploaded: {fault}")
             if code == 0:
                 _result(stream, False, f"the cluster is accepted ({summary}), but the upload failed: {fault}")
                 return 3

@@ -21,8 +21,16 @@ def url_fault(url: str) -> str | None:
 
 def upload(directory: Path, url: str) -> str:
     """Copy a run directory below `url`; give the address it went to. Raises EnvironmentFault."""
-    target = f"{url.rstrip('/')}/{directory.name}/"
-    argv = ["aws", "s3", "cp", "--recursive", "--only-show-errors", str(directory), target]
+    return _copy(directory, f"{url.rstrip('/')}/{directory.name}/", ["--recursive"])
+
+
+def upload_file(file: Path, url: str) -> str:
+    """Copy one file below `url`, in the place of what was there; give its address. Raises EnvironmentFault."""
+    return _copy(file, f"{url.rstrip('/')}/{file.name}", [])
+
+
+def _copy(source: Path, target: str, options: list[str]) -> str:
+    argv = ["aws", "s3", "cp", *options, "--only-show-errors", str(source), target]
     try:
         done = subprocess.run(
             argv,

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from acceptance.limits.bandwidth import bus_factor, fine_busbw, measured_busbw, rank_range
-from acceptance.limits.judge import Check, judge_log, worst
-from acceptance.limits.lookup import find_limits, known_limits
+from acceptance.limits.baseline import GOOD_RUNS, MOST_RUNS, baseline_limit, middle, spread
+from acceptance.limits.check import Check, worst
+from acceptance.limits.interpolate import limit_at
+from acceptance.limits.judge import baselines_of, judge_log, references
+from acceptance.limits.lookup import find_limits, known_limits, measured_by_others, network_cards
+from acceptance.limits.throughput import network_limit, through_cards
 
 __all__ = [
+    "GOOD_RUNS",
+    "MOST_RUNS",
     "Check",
+    "baseline_limit",
+    "baselines_of",
     "bus_factor",
     "find_limits",
     "fine_busbw",
     "judge_log",
     "known_limits",
+    "limit_at",
     "measured_busbw",
+    "measured_by_others",
+    "middle",
+    "network_cards",
+    "network_limit",
     "rank_range",
+    "references",
+    "spread",
+    "through_cards",
     "worst",
 ]

@@ -6,143 +6,26 @@ The average over a sweep is never judged: the same healthy pair of nodes average
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
-from acceptance.limits.bandwidth import measured_busbw, proves_ranks, rank_range
-from acceptance.limits.lookup import find_limits
+from acceptance.limits.bandwidth import measured_busbw
+from acceptance.limits.baseline import baseline_limit
+from acceptance.limits.check import Check
+from acceptance.limits.lookup import Measured, find_limits, known_limits, measured_by_others, network_cards
+from acceptance.limits.sound import sound
+from acceptance.limits.throughput import network_limit
 from acceptance.nccl.model import Log, Row, Table
-from acceptance.scenario.model import Limit, NetworkWanted, Scenario, Test
+from acceptance.scenario.model import Baseline, Limit, Scenario, Test
 from acceptance.units import gb_text, plural, size_text
-
-ORDER = ("pass", "warn", "unjudged", "fail")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One question and its answer. outcome: pass, warn, unjudged or fail; the numbers are in GB/s."""
-
-    name: str
-    outcome: str
-    message: str
-    measured: float | None = None
-    limit: Limit | None = None
-
-
-def worst(outcomes: list[str]) -> str:
-    """The worst of some outcomes; no outcome at all is 'unjudged'."""
-    return max(outcomes, key=ORDER.index, default="unjudged")
 
 
 def judge_log(scenario: Scenario, test: Test, log: Log, nodes: int) -> list[Check]:
     """Answer every question about a finished log of `test` on `nodes` nodes."""
-    checks = [_tool(log), _one_table(log)]
+    ranks = nodes * scenario.gpus_per_node
+    checks = sound(scenario, test, log, ranks)
     if log.tables:
-        table = log.tables[0]
-        ranks = nodes * scenario.gpus_per_node
-        checks += [_whole(table), _ranks(test, log, table, ranks), _data(table)]
-        if scenario.network is not None:
-            checks.append(_network(scenario.network, log))
-        checks += _bandwidth(scenario, test, table, nodes, ranks)
+        checks += _fast(scenario, test, log.tables[0], nodes)
     return checks
-
-
-def _tool(log: Log) -> Check:
-    said = [failure for failure in log.failures if failure.kind != "chain"] or log.failures
-    if not said:
-        return Check("nccl-tests", "pass", "nccl-tests reported no failure")
-    # The first host to report an NCCL failure is often the victim: one with a CUDA failure is nearer the cause.
-    first = next((failure for failure in said if failure.kind == "cuda"), said[0])
-    host = f" on {first.host}" if first.host else ""
-    return Check("nccl-tests", "fail", f"nccl-tests failed{host}: {first.message}")
-
-
-def _one_table(log: Log) -> Check:
-    if len(log.tables) == 1:
-        return Check("processes", "pass", "one table: the processes found each other")
-    if not log.tables:
-        return Check("processes", "fail", "the log holds no table: nccl-tests printed no result")
-    message = (
-        f"{len(log.tables)} tables in a job that prints one: the processes never met, each measured alone."
-        " nccl-tests was built without MPI, or srun's --mpi does not fit it"
-    )
-    return Check("processes", "fail", message)
-
-
-def _whole(table: Table) -> Check:
-    if table.complete:
-        return Check("complete", "pass", f"the table is complete: {plural(len(table.rows), 'size')}")
-    cut = [bad.size for bad in table.bad_rows] + [row.size for row in table.rows if not row.complete]
-    where = f"at size {size_text(cut[0])}" if cut else "before its last lines"
-    return Check("complete", "fail", f"the table is truncated {where}: the job ended early or the log was cut")
-
-
-def _ranks(test: Test, log: Log, table: Table, ranks: int) -> Check:
-    if log.form == "text" and log.devices and len(log.devices) != ranks:
-        return Check("ranks", "fail", f"{plural(len(log.devices), 'GPU')} took part, expected {ranks}")
-    rows = [row for row in table.rows if row.size > 0]
-    row = max(rows, key=lambda row: row.out_of_place.busbw, default=None)
-    bounds = rank_range(test.collective, row) if row is not None else None
-    if bounds is None:
-        if not proves_ranks(test.collective) and log.devices:
-            return Check("ranks", "pass", f"{len(log.devices)} ranks are listed")
-        return Check("ranks", "fail", f"nothing in the log proves that {ranks} ranks took part")
-    least, most = bounds
-    if least <= ranks and (most is None or ranks <= most):
-        span = f"{least}" if most == least else f"{least} to {most or 'any'}"
-        return Check("ranks", "pass", f"busbw / algbw fits {ranks} ranks (it allows {span})")
-    seen = f"at least {least}" if most is None else (f"{least}" if least >= most else f"{least} to {most}")
-    return Check("ranks", "fail", f"busbw / algbw proves {seen} ranks, expected {ranks}: not every GPU took part")
-
-
-def _data(table: Table) -> Check:
-    wrong = [row.size for row in table.rows for side in (row.out_of_place, row.in_place) if side and side.wrong]
-    if wrong or table.out_of_bounds or table.out_of_bounds_ok is False:
-        where = f" at {size_text(wrong[0])}" if wrong else ""
-        count = f"{table.out_of_bounds} values out of bounds" if table.out_of_bounds else "wrong elements were counted"
-        return Check("data", "fail", f"wrong data{where}: {count}. A result that is wrong has no bandwidth")
-    if any(row.out_of_place.wrong is not None or row.out_of_place.error is not None for row in table.rows):
-        return Check("data", "pass", "every result was checked and is right")
-    return Check("data", "unjudged", "nccl-tests did not check its results (every #wrong is N/A)")
-
-
-def _network(wanted: NetworkWanted, log: Log) -> Check:
-    network = log.network
-    if not network.seen:
-        return Check("network", "fail", "the log does not say which network NCCL used: NCCL_DEBUG=INFO had no effect")
-    if network.red_flags and wanted.provider not in ("tcp", "sockets"):
-        return Check("network", "fail", f"wrong transport: {network.red_flags[0]}, expected {wanted.provider}")
-    providers = {name: host.provider for name, host in network.hosts.items() if host.provider}
-    if not providers:
-        return Check("network", "fail", f"no host names its provider, expected {wanted.provider}")
-    for name, provider in sorted(providers.items()):
-        if provider.split(";")[0] != wanted.provider:
-            return Check("network", "fail", f"wrong provider on {name}: {provider}, expected {wanted.provider}")
-    if wanted.nics is not None:
-        for name, host in sorted(network.hosts.items()):
-            if host.nics is not None and host.nics < wanted.nics:
-                message = f"too few network cards on {name}: {host.nics}, expected {wanted.nics}"
-                return Check("network", "fail", message)
-        if not network.values("nics"):
-            return Check("network", "unjudged", f"no host says how many network cards it found, expected {wanted.nics}")
-    return Check("network", "pass", f"provider {wanted.provider} on {plural(len(providers), 'host')} that reported")
-
-
-def _bandwidth(scenario: Scenario, test: Test, table: Table, nodes: int, ranks: int) -> list[Check]:
-    limits = find_limits(scenario, test.collective, nodes, test.sizes())
-    if not limits:
-        return [_no_limit(scenario, test, table, nodes, ranks)]
-    return [_against(limit, test, table, ranks) for limit in limits]
-
-
-def _no_limit(scenario: Scenario, test: Test, table: Table, nodes: int, ranks: int) -> Check:
-    row = largest_row(table)
-    value = measured_busbw(test.collective, ranks, row) if row else None
-    where = f"{gb_text(value)} GB/s at {size_text(row.size)}" if row else "nothing"
-    message = (
-        f"no limit is known for {test.collective} on {plural(nodes, 'node')} of {scenario.instance_type}:"
-        f" measured {where}, not judged. Add a limit to the scenario"
-    )
-    return Check("bandwidth", "unjudged" if scenario.missing_limit == "fail" else "warn", message, value)
 
 
 def largest_row(table: Table) -> Row | None:
@@ -150,8 +33,96 @@ def largest_row(table: Table) -> Row | None:
     return max(table.rows, key=lambda row: row.size, default=None)
 
 
-def _against(limit: Limit, test: Test, table: Table, ranks: int) -> Check:
-    name = f"bandwidth at {size_text(limit.size_bytes)}"
+def baselines_of(scenario: Scenario, collective: str, nodes: int) -> dict[int, Baseline]:
+    """The site's baselines for a collective on so many nodes, by size in bytes."""
+    fitting = (one for one in scenario.baselines if (one.collective, one.nodes) == (collective, nodes))
+    return {one.size_bytes: one for one in fitting}
+
+
+def references(scenario: Scenario, collective: str, nodes: int) -> list[Measured]:
+    """What others measured with the same collective, instance type and number of nodes, smallest size first."""
+    wanted = (scenario.instance_type, collective, nodes)
+    found = [one for one in measured_by_others() if (one.instance_type, one.collective, one.nodes) == wanted]
+    return sorted(found, key=lambda one: one.size_bytes)
+
+
+def _fast(scenario: Scenario, test: Test, table: Table, nodes: int) -> list[Check]:
+    """Hold the bandwidths against the network cards' rate, the limits and the site's baseline."""
+    ranks = nodes * scenario.gpus_per_node
+    limits = find_limits(scenario, test.collective, nodes, test.sizes())
+    baselines = baselines_of(scenario, test.collective, nodes)
+    checks = _through_cards(scenario, test, table, nodes)
+    for limit in limits:
+        # A baseline takes the place of a limit that we brought along. Its fail bound stays as the floor: a baseline
+        # follows the site's runs, and could sink a little with each of them.
+        ours = limit.instance_type is not None and limit.size_bytes in baselines
+        checks.append(_against(replace(limit, warn_below_gb_per_s=None) if ours else limit, test, table, ranks))
+    held = _against_baselines(baselines, limits, test, table, ranks)
+    if not limits and not held:
+        return [*checks, _no_limit(scenario, test, table, nodes)]
+    return checks + held
+
+
+def _through_cards(scenario: Scenario, test: Test, table: Table, nodes: int) -> list[Check]:
+    cards, row = network_cards(scenario.instance_type), largest_row(table)
+    if cards is None or row is None or scenario.network is None or scenario.network.provider != "efa":
+        return []
+    limit = network_limit(cards, test.collective, nodes, scenario.gpus_per_node, row.size)
+    if limit is None:
+        return []
+    return [_against(limit, test, table, nodes * scenario.gpus_per_node, "bandwidth through the network cards")]
+
+
+def _against_baselines(
+    baselines: dict[int, Baseline], limits: list[Limit], test: Test, table: Table, ranks: int
+) -> list[Check]:
+    """One check a size that has a limit, and one for the largest; small sizes vary too much from run to run."""
+    top = largest_row(table)
+    sizes = dict.fromkeys([*(limit.size_bytes for limit in limits), *([top.size] if top else [])])
+    held = [size for size in sizes if size in baselines and table.row(size) is not None]
+    names = [f"bandwidth against the baseline at {size_text(size)}" for size in held]
+    pairs = zip(held, names)  # noqa: B905 - equal by construction; strict= needs Python 3.10
+    return [_against(baseline_limit(baselines[size]), test, table, ranks, name) for size, name in pairs]
+
+
+def _no_limit(scenario: Scenario, test: Test, table: Table, nodes: int) -> Check:
+    ranks = nodes * scenario.gpus_per_node
+    row = largest_row(table)
+    value = measured_busbw(test.collective, ranks, row) if row else None
+    where = f"{gb_text(value)} GB/s at {size_text(row.size)}" if row else "nothing"
+    message = (
+        f"no limit is known for {test.collective} on {plural(nodes, 'node')} of {scenario.instance_type}:"
+        f" measured {where}, not judged. {_what_is_known(scenario, test, nodes)}. Add a limit to the scenario"
+    )
+    missing = test.missing_limit or scenario.missing_limit
+    return Check("bandwidth", "unjudged" if missing == "fail" else "warn", message, value)
+
+
+def _what_is_known(scenario: Scenario, test: Test, nodes: int) -> str:
+    """Of this instance type: limits elsewhere, what others measured, or nothing at all."""
+    measured = [one for one in references(scenario, test.collective, nodes) if one.size_bytes in test.sizes()]
+    if measured:
+        last = measured[-1]
+        return f"Others measured {gb_text(last.gb_per_s)} GB/s at {size_text(last.size_bytes)} ({last.source})"
+    known = [limit for limit in known_limits() if limit.instance_type == scenario.instance_type]
+    own = [limit for limit in known if limit.collective == test.collective]
+    if own:
+        counts = dict.fromkeys(_range(limit) for limit in sorted(own, key=lambda one: one.nodes_min))
+        sizes = dict.fromkeys(size_text(limit.size_bytes) for limit in sorted(own, key=lambda one: one.size_bytes))
+        return f"Limits are known on {', '.join(counts)} nodes at {', '.join(sizes)}"
+    if known:
+        names = ", ".join(sorted({limit.collective for limit in known}))
+        return f"Limits of this instance type are known for {names} only"
+    return "Nothing is known of this instance type"
+
+
+def _range(limit: Limit) -> str:
+    few, many = limit.nodes_min, limit.nodes_max
+    return str(few) if few == many else f"{few}-{many}"
+
+
+def _against(limit: Limit, test: Test, table: Table, ranks: int, name: str | None = None) -> Check:
+    name = name or f"bandwidth at {size_text(limit.size_bytes)}"
     row = table.row(limit.size_bytes)
     if row is None:
         why = ""
@@ -161,7 +132,9 @@ def _against(limit: Limit, test: Test, table: Table, ranks: int) -> Check:
     value = measured_busbw(test.collective, ranks, row)
     warn = limit.warn_below_gb_per_s
     expected = limit.fail_below_gb_per_s if warn is None else warn
-    bounds = f"fail below {gb_text(limit.fail_below_gb_per_s)}" + (f", warn below {gb_text(warn)}" if warn else "")
+    bounds = f"fail below {gb_text(limit.fail_below_gb_per_s)}"
+    bounds += f", warn below {gb_text(warn)}" if warn is not None else ""
+    bounds += f"; {limit.note}" if limit.note else ""
     text = f"busbw={gb_text(value)} GB/s, expected >= {gb_text(expected)} ({bounds}; {limit.source}, {limit.date})"
     if not value >= limit.fail_below_gb_per_s:
         return Check(name, "fail", f"too slow: {text}", value, limit)

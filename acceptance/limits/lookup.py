@@ -3,16 +3,49 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
 
+from acceptance.limits.interpolate import limit_at
 from acceptance.scenario.model import Limit, Scenario
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What others measured on a healthy cluster, in GB/s at one size. To compare with: it is no limit."""
+
+    instance_type: str
+    collective: str
+    nodes: int
+    size_bytes: int
+    gb_per_s: float
+    source: str
+    date: str
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class NetworkCards:
+    """The network of an instance type. gb_per_s: a GPU's share of it; from_size_bytes: least size it is judged at."""
+
+    gpus: int
+    gb_per_s: float
+    protocol: str | None
+    from_size_bytes: int
+    date: str
+
+
+@lru_cache(maxsize=1)
+def _data() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(files("acceptance.limits").joinpath("limits.json").read_text("utf-8"))
+    return data
 
 
 @lru_cache(maxsize=1)
 def known_limits() -> tuple[Limit, ...]:
     """The limits of the data file limits.json."""
-    data = json.loads(files("acceptance.limits").joinpath("limits.json").read_text("utf-8"))
     return tuple(
         Limit(
             collective=entry["collective"],
@@ -25,21 +58,40 @@ def known_limits() -> tuple[Limit, ...]:
             date=entry["date"],
             instance_type=entry["instance_type"],
         )
-        for entry in data["limits"]
+        for entry in _data()["limits"]
     )
+
+
+@lru_cache(maxsize=1)
+def measured_by_others() -> tuple[Measured, ...]:
+    """The figures of healthy clusters in limits.json."""
+    return tuple(Measured(**entry) for entry in _data()["measured"])
+
+
+def network_cards(instance_type: str) -> NetworkCards | None:
+    """The network of an instance type, None where it is not known."""
+    network = _data()["network"]
+    entry = network["instance_types"].get(instance_type)
+    if entry is None:
+        return None
+    share = entry["network_gbit_per_s"] / 8 / entry["gpus"]
+    return NetworkCards(entry["gpus"], share, entry["protocol"], entry["from_size_bytes"], network["date"])
 
 
 def find_limits(scenario: Scenario, collective: str, nodes: int, sizes: list[int]) -> list[Limit]:
     """Give the limits for this collective, node count and these sizes, smallest size first; none if none is known.
 
-    Limits of the scenario replace those of the data file, they are not mixed.
+    Limits of the scenario replace those of the data file, they are not mixed. Interpolated ones are given only where
+    no size has an exact one.
     """
-    own = [limit for limit in scenario.limits if _fits(limit, collective, nodes, sizes)]
-    if not own:
-        known = (limit for limit in known_limits() if limit.instance_type == scenario.instance_type)
-        own = [limit for limit in known if _fits(limit, collective, nodes, sizes)]
-    return sorted(own, key=lambda limit: limit.size_bytes)
+    for limits in (scenario.limits, known_limits()):
+        fitting = [limit for limit in limits if limit.collective == collective and _of_type(limit, scenario)]
+        found = [limit for limit in (limit_at(fitting, nodes, size) for size in sizes) if limit is not None]
+        chosen = [limit for limit in found if limit.note is None] or found
+        if chosen:
+            return sorted(chosen, key=lambda limit: limit.size_bytes)
+    return []
 
 
-def _fits(limit: Limit, collective: str, nodes: int, sizes: list[int]) -> bool:
-    return limit.collective == collective and limit.nodes_min <= nodes <= limit.nodes_max and limit.size_bytes in sizes
+def _of_type(limit: Limit, scenario: Scenario) -> bool:
+    return limit.instance_type in (None, scenario.instance_type)

@@ -1,8 +1,7 @@
-"""Measuring what the planner asks for: a job a round and collective, its launches as parallel steps of that job."""
+"""Measuring what the planner asks for: one job holds the nodes, each round's launches are parallel steps of it."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,42 +11,68 @@ from acceptance.limits import find_limits, judge_log, measured_busbw
 from acceptance.locate.model import Launch, Result, Verdict
 from acceptance.locate.planner import decide
 from acceptance.nccl import Log, parse_file
-from acceptance.runner.follow import Follower
-from acceptance.runner.record import LocateRecord, RunRecord
-from acceptance.runner.script import KILL_AFTER_S, common_values, render, slurm_minutes
+from acceptance.runner.allocation import IDLE_S, NAME, ROUNDS, STOP, Allocation
+from acceptance.runner.files import write_whole
+from acceptance.runner.follow import Follower, meaning
+from acceptance.runner.record import LocateRecord
+from acceptance.runner.script import KILL_AFTER_S, common_values, job_name, render, slurm_minutes
 from acceptance.runner.slurm import Node, submit_argv
 from acceptance.scenario.model import Scenario, Test
 
+_ROUND_OVERHEAD_S = 20  # seconds to start and end a round's steps
 _ROOM_FOR_BOTH = 16  # nodes from which on the bound of rounds leaves room for pairs of two collectives
 
 
 def locate(
     scenario: Scenario,
-    test: Test,
+    record: LocateRecord,
     nodes: list[Node],
     directory: Path,
     follower: Follower,
-    run: RunRecord,
     say: Callable[[str], None],
     save: Callable[[], None],
 ) -> None:
-    """Measure rounds until the planner has enough; what was measured goes into `run.locate`."""
-    record = run.locate = _start(scenario, test, [node.name for node in nodes])
-    while True:
-        answer = decide(record.fleet(), record.results, record.rules())
-        if isinstance(answer, Verdict):
-            return
-        number = max((result.round for result in record.results), default=-1) + 1
-        say(f"locate round {number + 1}, {answer.why}: " + ", ".join("+".join(one.nodes) for one in answer.launches))
-        for collective in dict.fromkeys(launch.collective for launch in answer.launches):
-            launches = [launch for launch in answer.launches if launch.collective == collective]
-            record.results += _measure(scenario, record, nodes, launches, number, directory, follower)
+    """Measure rounds until the planner has enough; what was measured goes into `record`, saved after each round."""
+    answer = decide(record.fleet(), record.results, record.rules())
+    if not isinstance(answer, Verdict):
+        allocation = Allocation(directory, job_name(directory, NAME), follower)
+        allocation.open(_hold(scenario, record, nodes, directory), save)
+        record.trouble = allocation.trouble
+        while not isinstance(answer, Verdict) and record.trouble is None:
+            number = max((result.round for result in record.results), default=-1) + 1
+            parts = ", ".join("+".join(one.nodes) for one in answer.launches)
+            say(f"locate round {number + 1}, {answer.why}: {parts}")
+            for collective in dict.fromkeys(launch.collective for launch in answer.launches):
+                launches = [launch for launch in answer.launches if launch.collective == collective]
+                record.results += _measure(scenario, record, nodes, launches, number, directory, allocation)
             save()
-            if record.trouble:
-                return
+            answer = decide(record.fleet(), record.results, record.rules())
+        allocation.close()
+    record.ended = True
+    save()
 
 
-def _start(scenario: Scenario, test: Test, names: list[str]) -> LocateRecord:
+def _hold(scenario: Scenario, record: LocateRecord, nodes: list[Node], directory: Path) -> Path:
+    """Write the script of the job that holds the nodes for as long as the whole search may take."""
+    script = directory / f"{NAME}.sbatch"
+    round_s = scenario.locate.pair_timeout_s + KILL_AFTER_S + _ROUND_OVERHEAD_S
+    values = {
+        **common_values(scenario, [node for node in nodes if node.name in record.nodes], record.collective, directory),
+        "title": f"{NAME}: holds {len(record.nodes)} nodes for the search of the one to blame",
+        "job_name": job_name(directory, NAME),
+        "nodes": len(record.nodes),
+        "nodelist": ",".join(record.nodes),
+        "minutes": slurm_minutes(round_s * record.max_rounds * max(1, len(set(record.collectives))) + IDLE_S),
+        "rounds_file": ROUNDS,
+        "stop_file": STOP,
+        "idle_s": IDLE_S,
+    }
+    write_whole(script, render("holder.sbatch.j2", values))
+    return script
+
+
+def begin(scenario: Scenario, test: Test, names: list[str], groups: dict[str, str]) -> LocateRecord:
+    """What is to be searched, and by which limits. groups: node -> its switch, empty where that is unknown."""
     settings = scenario.locate
     # One GPU by itself exchanges nothing. The least that a node can run alone is the all_reduce of its GPUs.
     alone = "all_reduce" if scenario.gpus_per_node > 1 and test.collective == "all_reduce" else None
@@ -69,6 +94,7 @@ def _start(scenario: Scenario, test: Test, names: list[str]) -> LocateRecord:
         sizes=sizes,
         limits=[(one, count, below) for (one, count), below in known.items()],
         relative=settings.pair_limit_gb_per_s is None,
+        groups={name: groups[name] for name in names if name in groups},
     )
 
 
@@ -78,8 +104,9 @@ def _collectives(scenario: Scenario, test: Test, count: int, alone: str | None) 
     The all_reduce of a pair hides the loss of a quarter of the EFA devices. In a small fleet, whose rounds do not
     suffice for both, alltoall stands for the network and each node's own all_reduce for what is inside it.
     """
-    if test.collective == "alltoall" or all(one.collective != "alltoall" for one in scenario.tests):
-        return (test.collective,)
+    allowed = scenario.locate.collectives or (test.collective, *(one.collective for one in scenario.tests))
+    if "alltoall" not in allowed or test.collective == "alltoall" or len(set(allowed)) == 1:
+        return allowed[:1]
     return ("alltoall",) if alone and count < _ROOM_FOR_BOTH else (test.collective, "alltoall")
 
 
@@ -87,7 +114,7 @@ def _size(scenario: Scenario, test: Test, collective: str) -> int:
     """The one size in bytes that is measured: what the scenario says, else the largest judged one, else the largest."""
     if scenario.locate.size_bytes is not None:
         return scenario.locate.size_bytes
-    own = test if test.collective == collective else next(t for t in scenario.tests if t.collective == collective)
+    own = next((one for one in (test, *scenario.tests) if one.collective == collective), test)
     limits = find_limits(scenario, collective, scenario.nodes, own.sizes())
     limits = limits or find_limits(scenario, collective, 2, own.sizes())
     return limits[-1].size_bytes if limits else own.max_bytes
@@ -120,29 +147,37 @@ def _measure(
     launches: list[Launch],
     number: int,
     directory: Path,
-    follower: Follower,
+    allocation: Allocation,
 ) -> list[Result]:
     collective = launches[0].collective
-    name = f"locate-{number + 1}" + (f"-{collective}" if collective != record.collective else "")
+    name = f"{NAME}-{number + 1}" + (f"-{collective}" if collective != record.collective else "")
     script, status, output = (directory / f"{name}.{end}" for end in ("sbatch", "status", "out"))
     logs = [f"{name}-{index + 1}.out" for index in range(len(launches))]
     test = part_test(scenario, record, collective)
-    script.write_text(render("pairs.sbatch.j2", _values(scenario, test, nodes, launches, logs, name)), "utf-8")
+    values = _values(scenario, test, nodes, launches, logs, name, directory)
+    status.unlink() if status.exists() else None
+    write_whole(script, render("pairs.sbatch.j2", values))
     record.commands.append(submit_argv(script, directory, output))
-    outcome = follower.run(script, output, status, test.timeout_s + KILL_AFTER_S)
-    codes = _codes(status)
-    if not codes:
-        record.trouble = f"round {number + 1} gave no result: {outcome.message}"
+    codes = allocation.run(script, status, len(launches), test.timeout_s + KILL_AFTER_S)
+    if len(codes) < len(launches):
+        said = allocation.trouble or meaning("FAILED", allocation.ended(status), 0)[1]
+        record.trouble = f"round {number + 1} gave no result: {said}"
         return []
     results = []
     for index, (launch, log) in enumerate(zip(launches, logs)):  # noqa: B905 - equal by construction; strict= needs 3.10
-        kind, busbw = _result(scenario, test, launch, directory / log, codes.get(index, 1))
+        kind, busbw = _result(scenario, test, launch, directory / log, codes[index])
         results.append(Result(number, launch.kind, collective, launch.nodes, kind, busbw, log))
     return results
 
 
 def _values(
-    scenario: Scenario, test: Test, nodes: list[Node], launches: list[Launch], logs: list[str], name: str
+    scenario: Scenario,
+    test: Test,
+    nodes: list[Node],
+    launches: list[Launch],
+    logs: list[str],
+    name: str,
+    directory: Path,
 ) -> dict[str, object]:
     names = sorted(node for launch in launches for node in launch.nodes)
     arguments = ["-b", test.min_bytes, "-e", test.max_bytes, "-f", 2, "-g", 1]
@@ -152,9 +187,9 @@ def _values(
         for launch, log in zip(launches, logs)  # noqa: B905 - equal by construction
     ]
     return {
-        **common_values(scenario, [node for node in nodes if node.name in names], test.collective),
+        **common_values(scenario, [node for node in nodes if node.name in names], test.collective, directory),
         "title": f"{name}: {len(parts)} parts at the same time, {test.collective} of {test.min_bytes} bytes",
-        "job_name": f"acceptance-{name}",
+        "job_name": job_name(directory, name),
         "nodes": len(names),
         "nodelist": ",".join(names),
         "minutes": slurm_minutes(test.timeout_s + KILL_AFTER_S),
@@ -163,15 +198,6 @@ def _values(
         "arguments": shlex.join(map(str, arguments)),
         "status_file": f"{name}.status",
     }
-
-
-def _codes(status: Path) -> dict[int, int]:
-    try:
-        text = status.read_text("utf-8", errors="replace")
-    except OSError:
-        return {}
-    found = re.findall(r"^part=(\d{1,5}) exit=(\d{1,3})$", text, re.MULTILINE)
-    return {int(index): int(code) for index, code in found}
 
 
 def _result(scenario: Scenario, test: Test, launch: Launch, path: Path, code: int) -> tuple[str, float | None]:

@@ -5,12 +5,23 @@ So a report can be made again at any time, and nothing in it comes from anywhere
 
 from __future__ import annotations
 
+import re
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from acceptance import __version__
-from acceptance.limits import Check, fine_busbw, judge_log, measured_busbw, worst
+from acceptance.limits import (
+    Check,
+    baseline_limit,
+    baselines_of,
+    fine_busbw,
+    judge_log,
+    measured_busbw,
+    references,
+    worst,
+)
 from acceptance.locate import Evidence, GroupVerdict, LinkVerdict, Result, Verdict, verdict_of
 from acceptance.nccl import Log, Row
 from acceptance.nccl.model import finite
@@ -21,7 +32,7 @@ from acceptance.scenario.load import load_scenario
 from acceptance.scenario.model import Limit, Scenario, Test
 from acceptance.units import gb_text, plural, size_text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BAD_VERDICTS = ("slow", "failed", "infrastructure")
 
 
@@ -30,10 +41,12 @@ def build_report(directory: Path) -> dict[str, Any]:
     scenario = load_scenario(directory / "scenario.json")
     record = read_record(directory)
     logs = {test.name: read_log(directory / test.log) for test in record.tests}
-    tests = [_test(scenario, test, record, logs.get(test.name), directory) for test in scenario.tests]
+    wanted = scenario.tests if record.purpose == "accept" else ()
+    tests = [_test(scenario, test, record, logs.get(test.name), directory) for test in wanted]
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "run_id": record.run_id,
+        "purpose": record.purpose,
         "directory": str(directory),
         "started": record.started,
         "finished": record.finished,
@@ -49,7 +62,7 @@ def build_report(directory: Path) -> dict[str, Any]:
         "commands": _commands(directory, record),
     }
     report["verdict"] = _verdict(record, tests)
-    report["failures"] = _failures(record, tests, report["nodes"]) + _joint_failures(report["locate"])
+    report["failures"] = _failures(record, tests, report["nodes"]) + _joint_failures(record, report["locate"])
     report["summary"] = _summary(report)
     return report
 
@@ -67,6 +80,8 @@ def _test(scenario: Scenario, test: Test, record: RunRecord, log: Log | None, di
         "verdict": worst([check.outcome for check in checks]) if own else "not run",
         "checks": [_check(check) for check in checks],
         "rows": [_row(test, ranks, row) for row in table.rows if row.size > 0] if table else [],
+        "baseline": _baseline(scenario, test),
+        "references": _references(scenario, test),
         "job": _job(own, outcome),
         "log": own.log if own else None,
         "repeat": shlex.join(own.command) if own else None,
@@ -123,7 +138,26 @@ def _limit(limit: Limit | None) -> dict[str, Any] | None:
         "warn_below_gb_per_s": limit.warn_below_gb_per_s,
         "source": limit.source,
         "date": limit.date,
+        "note": limit.note,
     }
+
+
+def _baseline(scenario: Scenario, test: Test) -> list[dict[str, Any]]:
+    """What this site's good runs reached at the sizes of the sweep, with the bounds that follow from it."""
+    told = []
+    for size, one in sorted(baselines_of(scenario, test.collective, scenario.nodes).items()):
+        if size in test.sizes():
+            bounds = baseline_limit(one)
+            entry = {**asdict(one), "fail_below_gb_per_s": bounds.fail_below_gb_per_s}
+            told.append({**entry, "warn_below_gb_per_s": bounds.warn_below_gb_per_s})
+    return told
+
+
+def _references(scenario: Scenario, test: Test) -> list[dict[str, Any]]:
+    """What others measured at the sizes of the sweep."""
+    found = [one for one in references(scenario, test.collective, scenario.nodes) if one.size_bytes in test.sizes()]
+    names = ("size_bytes", "gb_per_s", "source", "date", "note")
+    return [{name: getattr(one, name) for name in names} for one in found]
 
 
 def _row(test: Test, ranks: int, row: Row) -> dict[str, Any]:
@@ -158,7 +192,7 @@ def _nodes(record: RunRecord, tests: list[dict[str, Any]]) -> list[dict[str, Any
     used = {node: test for test in tests if test["job"] for node in test["job"]["nodes"]}
     failed = {node for test in tests if test["job"] and test["verdict"] == "fail" for node in test["job"]["nodes"]}
     nodes = []
-    for name in dict.fromkeys([*record.nodes, *used]):
+    for name in sorted({*record.nodes, *used}, key=_natural):
         known = record.nodes.get(name, {})
         verdict, evidence, best = "suspect", "took part in no finished measurement", None
         if known.get("trouble"):
@@ -175,30 +209,32 @@ def _nodes(record: RunRecord, tests: list[dict[str, Any]]) -> list[dict[str, Any
     return nodes
 
 
+def _natural(name: str) -> list[tuple[int, str]]:
+    """gpu-2 before gpu-10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+
+
 def _located(record: LocateRecord) -> Verdict:
     return verdict_of(Evidence(record.fleet(), record.results, record.rules()))
-
-
-def _slow_below(record: LocateRecord) -> float | None:
-    evidence = Evidence(record.fleet(), record.results, record.rules())
-    pairs = [r for r in record.results if r.kind == "pair" and r.collective == record.collective]
-    return evidence.bound(pairs[0]) if pairs else None
 
 
 def _locate(record: LocateRecord | None) -> dict[str, Any] | None:
     if record is None:
         return None
     found = _located(record)
+    evidence = Evidence(record.fleet(), record.results, record.rules())
+    pairs = [one for one in record.results if one.kind == "pair"]
+    own = [one for one in pairs if one.collective == record.collective]
     return {
         "test": record.test,
         "collective": record.collective,
         "size_bytes": record.size_bytes,
         "pair_limit_gb_per_s": record.pair_limit,
-        "slow_below_gb_per_s": _slow_below(record),
+        "slow_below_gb_per_s": evidence.bound(own[0]) if own else None,
         "factor": record.factor,
         "trouble": record.trouble,
-        "pairs": [_part(one) for one in record.results if one.kind == "pair"],
-        "others": [{**_part(one), "kind": one.kind} for one in record.results if one.kind != "pair"],
+        "pairs": [_part(evidence, one) for one in pairs],
+        "others": [{**_part(evidence, one), "kind": one.kind} for one in record.results if one.kind != "pair"],
         "links": [{"nodes": list(one.nodes), **_said(one)} for one in found.links],
         "groups": [
             {"groups": list(one.groups), "nodes": list(one.nodes), "where": one.where, **_said(one)}
@@ -208,13 +244,15 @@ def _locate(record: LocateRecord | None) -> dict[str, Any] | None:
     }
 
 
-def _part(result: Result) -> dict[str, Any]:
+def _part(evidence: Evidence, result: Result) -> dict[str, Any]:
     return {
         "round": result.round + 1,
         "collective": result.collective,
         "nodes": list(result.nodes),
         "outcome": result.outcome,
         "busbw_gb_per_s": result.busbw,
+        "good": evidence.good(result),
+        "bad_below_gb_per_s": evidence.bound(result),
         "log": result.log,
     }
 
@@ -249,9 +287,22 @@ def _verdict(record: RunRecord, tests: list[dict[str, Any]]) -> str:
     lost = any(test["job"] and test["job"]["kind"] == "lost" for test in tests)
     if record.interrupted or lost or record.finished is None:
         return "error"
+    if record.purpose == "locate":
+        return _verdict_of_search(record)
     if record.infrastructure or not all(test["verdict"] in ("pass", "warn") for test in tests):
         return "not accepted"
     return "accepted"
+
+
+def _verdict_of_search(record: RunRecord) -> str:
+    """A search by itself accepts the nodes it looked at if every one is good, and nothing between them is bad."""
+    if record.infrastructure:
+        return "not accepted"
+    if record.locate is None or record.locate.trouble:
+        return "error"
+    found = _located(record.locate)
+    good = all(node.verdict == "good" for node in found.nodes)
+    return "accepted" if good and not found.links and not found.groups else "not accepted"
 
 
 def _failures(record: RunRecord, tests: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -268,17 +319,32 @@ def _failures(record: RunRecord, tests: list[dict[str, Any]], nodes: list[dict[s
     for node in nodes:
         if node["verdict"] in BAD_VERDICTS and not (record.infrastructure and node["verdict"] == "infrastructure"):
             what = f"node {node['name']}: {node['verdict']}: {node['evidence']}"
-            failures.append({"what": what, "log": None, "repeat": None, "test": None})
+            failures.append(_found(record.locate, what, {node["name"]}))
     return failures
 
 
-def _joint_failures(locate: dict[str, Any] | None) -> list[dict[str, Any]]:
+def _joint_failures(record: RunRecord, locate: dict[str, Any] | None) -> list[dict[str, Any]]:
     """One entry a link or set of nodes that is bad although its nodes are good."""
-    told = [f"link {' - '.join(link['nodes'])}: {link['verdict']}: {link['evidence']}" for link in _links(locate)]
+    told = []
+    for link in _links(locate):
+        what = f"link {' - '.join(link['nodes'])}: {link['verdict']}: {link['evidence']}"
+        told.append(_found(record.locate, what, set(link["nodes"])))
     for group in locate["groups"] if locate else []:
         name = ", ".join(group["groups"]) or plural(len(group["nodes"]), "node")
-        told.append(f"switch or set {name} ({group['where']}): {group['verdict']}: {group['evidence']}")
-    return [{"what": what, "log": None, "repeat": None, "test": None} for what in told]
+        what = f"switch or set {name} ({group['where']}): {group['verdict']}: {group['evidence']}"
+        told.append(_found(record.locate, what, set()))
+    return told
+
+
+def _found(record: LocateRecord | None, what: str, nodes: set[str]) -> dict[str, Any]:
+    """A failure that the search found: with the log of the last launch of just these nodes, and its round's command."""
+    results = record.results if record and nodes else []
+    logs = [one.log for one in results if nodes <= set(one.nodes) and len(one.nodes) < 3]
+    if record is None or not logs:
+        return {"what": what, "log": None, "repeat": None, "test": None}
+    script = logs[-1].rsplit("-", 1)[0]  # locate-2-7.out is the seventh launch of locate-2.sbatch
+    again = [shlex.join(command) for command in record.commands if Path(command[-1]).stem == script]
+    return {"what": what, "log": logs[-1], "repeat": again[-1] if again else None, "test": None}
 
 
 def _links(locate: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from typing import Any
 
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")  # characters that XML 1.0 cannot hold
@@ -18,7 +19,9 @@ def render_junit(report: dict[str, Any]) -> str:
         for check in test["checks"]:
             case = _case(suite, f"{test['name']}: {check['name']}", report)
             if check["outcome"] in ("fail", "unjudged"):
-                _problem(case, "failure", check["outcome"], check["message"])
+                again = [f"log: {report['directory']}/{test['log']}"] if test["log"] else []
+                again += [f"again: {test['repeat']}"] if test["repeat"] else []
+                _problem(case, "failure", check["outcome"], check["message"], again)
             else:
                 ElementTree.SubElement(case, "system-out").text = _clean(check["message"])
     suite = _suite(suites, "nodes", report, 0)
@@ -49,8 +52,9 @@ def _case(suite: ElementTree.Element, name: str, report: dict[str, Any]) -> Elem
     )
 
 
-def _problem(case: ElementTree.Element, tag: str, kind: str, message: str) -> None:
-    ElementTree.SubElement(case, tag, type=kind, message=_clean(message)).text = _clean(message)
+def _problem(case: ElementTree.Element, tag: str, kind: str, message: str, more: Sequence[str] = ()) -> None:
+    found = ElementTree.SubElement(case, tag, type=kind, message=_clean(message))
+    found.text = "\n".join(map(_clean, [message, *more]))
 
 
 def _clean(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jinja2
 
+from acceptance.report.heatmap import heat_maps
 from acceptance.units import gb_text, size_text
 
 _PLOTLY = "plotly-basic.min.js"
@@ -20,10 +21,12 @@ def render_page(report: dict[str, Any]) -> str:
     """Give the page. Without the plot library it says so and has the tables."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters.update(size=size_text, gb=gb_text)
+    environment.globals["bounds_of"] = _bounds
     template = environment.from_string(files("acceptance.report").joinpath("page.html.j2").read_text("utf-8"))
     plots = [_plot(test) for test in report["tests"] if test["rows"]]
     library = _plotly() if plots else None
-    return template.render(r=report, plotly=library, plots=script_json(plots), has_plots=bool(plots))
+    values = {"plotly": library, "plots": script_json(plots), "has_plots": bool(plots), "maps": heat_maps(report)}
+    return template.render(r=report, **values)
 
 
 def script_json(value: Any) -> str:
@@ -41,7 +44,25 @@ def _plot(test: dict[str, Any]) -> dict[str, Any]:
         "out_of_place": [row["measured_busbw_gb_per_s"] for row in test["rows"]],
         "in_place": [row["in_place_busbw_gb_per_s"] for row in test["rows"]],
         "limits": limits,
+        "baseline": [one for one in test["baseline"] if one["size_bytes"] in sizes],
+        "references": [one for one in test["references"] if one["size_bytes"] in sizes],
     }
+
+
+def _bounds(test: dict[str, Any]) -> dict[int, dict[str, float]]:
+    """By size: the highest bounds, the baseline, and what others measured, in GB/s."""
+    bounds: dict[int, dict[str, float]] = {}
+    for check in test["checks"]:
+        limit = check["limit"]
+        for name in ("fail", "warn") if limit else ():
+            value = limit[f"{name}_below_gb_per_s"]
+            own = bounds.setdefault(limit["size_bytes"], {})
+            if value is not None:
+                own[name] = max(value, own.get(name, value))
+    for key, name, value in (("baseline", "baseline", "median_gb_per_s"), ("references", "others", "gb_per_s")):
+        for one in test[key]:
+            bounds.setdefault(one["size_bytes"], {})[name] = one[value]
+    return bounds
 
 
 def _plotly() -> str | None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
 from acceptance.errors import EnvironmentFault, Interrupted
 from acceptance.limits import judge_log, worst
-from acceptance.locate.pairs import locate
+from acceptance.locate.pairs import begin, locate
 from acceptance.nccl import Log, parse_file
+from acceptance.runner.allocation import NAME
+from acceptance.runner.files import write_whole
 from acceptance.runner.follow import Follower, JobOutcome
-from acceptance.runner.record import RunRecord, TestRecord, write_whole
-from acceptance.runner.script import common_values, render, slurm_minutes
+from acceptance.runner.record import LocateRecord, RunRecord, TestRecord
+from acceptance.runner.script import FINDER, common_values, job_name, render, slurm_minutes, source
 from acceptance.runner.slurm import Node, Slurm, submit_argv
 from acceptance.runner.stop import Stop
 from acceptance.scenario.model import Scenario, Test
@@ -45,21 +49,42 @@ def make_run_directory(output: Path, partition: str) -> Path:
 
 
 class Campaign:
-    """Runs a scenario; everything that happens goes into `record` and to run.json at once."""
+    """Runs a scenario; everything that happens goes into `record` and to run.json at once.
 
-    def __init__(self, scenario: Scenario, directory: Path, stop: Stop, say: Callable[[str], None]) -> None:
+    record: that of a run that was interrupted, to go on with it; None begins a new one.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        directory: Path,
+        stop: Stop,
+        say: Callable[[str], None],
+        record: RunRecord | None = None,
+    ) -> None:
         self.scenario, self.directory, self._stop, self._say = scenario, directory, stop, say
-        self.record = RunRecord(run_id=directory.name, started=now())
-        self._slurm = Slurm()
-        self._follower = Follower(self._slurm, stop, scenario.queue_timeout_s, say)
+        self._resumed = record is not None
+        self.record = record or RunRecord(run_id=directory.name, started=now())
+        self.record.interrupted = self.record.finished = self.record.infrastructure = None
+        self.slurm = Slurm()
+        self._follower = Follower(self.slurm, stop, scenario.queue_timeout_s, say)
 
     def run(self) -> RunRecord:
         """Measure. Raises EnvironmentFault or Interrupted after cancelling the jobs that still run."""
+        return self._whole(self._measure_all)
+
+    def locate(self, test: Test, names: Sequence[str]) -> RunRecord:
+        """Only look for the node to blame, among these nodes or, if none is named, all that can be used."""
+        self.record.purpose = "locate"
+        return self._whole(lambda: self._locate_only(test, names))
+
+    def _whole(self, work: Callable[[], None]) -> RunRecord:
         try:
-            nodes = self._usable_nodes()
-            if self.record.infrastructure is None:
-                for test in self.scenario.tests:
-                    self._measure(test, nodes)
+            with alone_in(self.directory):
+                write_whole(self.directory / FINDER, source(FINDER))
+                if self._resumed:
+                    self._cancel_left_behind()
+                work()
         except Interrupted as stopped:
             self.record.interrupted = str(stopped)
             raise
@@ -71,47 +96,108 @@ class Campaign:
             self._save()
         return self.record
 
+    def _cancel_left_behind(self) -> None:
+        """End the job that held the nodes for a search of a runner that was killed."""
+        job_id = self._follower.ask_name(job_name(self.directory, NAME))
+        info = self._follower.ask(job_id) if job_id else None
+        if job_id and info is not None and not info.final:
+            self.slurm.cancel(job_id)
+            self._say(f"{NAME}: job {job_id} of the interrupted run cancelled")
+
+    def _measure_all(self) -> None:
+        nodes = self._usable_nodes(self.scenario.nodes)
+        if self.record.infrastructure is None:
+            for test in self.scenario.tests:
+                self._measure(test, nodes)
+
+    def _locate_only(self, test: Test, names: Sequence[str]) -> None:
+        if self.record.locate is not None and self.record.locate.done:
+            return
+        nodes = self._usable_nodes(len(names) or 2, names)
+        if self.record.infrastructure is None:
+            chosen = [node.name for node in nodes if not names or node.name in names]
+            if self.record.locate is None:
+                self.record.locate = begin(self.scenario, test, chosen, self.slurm.groups())
+                self.record.locate.full_scale_failed = False
+            self._search(self.record.locate, nodes)
+
     def _save(self) -> None:
         try:
             self.record.write(self.directory)
         except OSError as error:
             raise EnvironmentFault(f"{self.directory}: {error.strerror}. Hint: is the file system full?") from None
 
-    def _usable_nodes(self) -> list[Node]:
-        """Wait a bounded while for enough nodes; note in the record what is wrong with the others."""
-        self.record.slurm = self._slurm.version()
+    def _usable_nodes(self, wanted: int, names: Sequence[str] = ()) -> list[Node]:
+        """Wait a bounded while for enough nodes; note in the record what is wrong with the others.
+
+        wanted: how many; names: which ones, any of the partition if empty.
+        """
+        self.record.slurm = self.slurm.version()
         until = time.monotonic() + self.scenario.node_wait_s
         while True:
-            nodes = self._slurm.nodes(self.scenario.partition)
+            nodes = [one for one in self.slurm.nodes(self.scenario.partition) if not names or one.name in names]
             usable = [node for node in nodes if node.trouble is None]
-            if len(usable) >= self.scenario.nodes or time.monotonic() > until:
+            if len(usable) >= wanted or time.monotonic() > until:
                 break
             self._stop.sleep(2.0)
-        self.record.nodes = {
-            node.name: {"state": node.state, "trouble": node.trouble, "reason": node.reason} for node in nodes
-        }
-        if len(usable) < self.scenario.nodes:
+        self._note(nodes)
+        if len(usable) < wanted:
             troubled = [f"{node.name} is {node.trouble}" for node in nodes if node.trouble]
             self.record.infrastructure = (
-                f"{plural(self.scenario.nodes, 'node')} of partition {self.scenario.partition} are needed,"
+                f"{plural(wanted, 'node')} of partition {self.scenario.partition} are needed,"
                 f" {len(usable)} can be used" + (f": {', '.join(troubled)}" if troubled else "")
             )
         self._save()
         return usable
 
     def _measure(self, test: Test, nodes: list[Node]) -> None:
-        script = self.directory / f"{test.name}.sbatch"
         log_path = self.directory / f"{test.name}.out"
-        record = TestRecord(test.name, log_path.name, submit_argv(script, self.directory, log_path))
-        self.record.tests.append(record)
-        values = common_values(self.scenario, nodes, test.collective)
+        record = next((one for one in self.record.tests if one.name == test.name), None)
+        if record is None or record.outcome is None or record.outcome.kind in ("infrastructure", "lost"):
+            record = self._follow(test, nodes, log_path, record)
+        outcome = record.outcome
+        if outcome is None or not self._worth_locating(test, outcome, log_path):
+            return
+        if self.record.locate is None:
+            names = outcome.nodes or [node.name for node in nodes][: self.scenario.nodes]
+            self._say(f"{test.name}: looking for the node to blame in pairs")
+            self.record.locate = begin(self.scenario, test, names, self.slurm.groups())
+        if self.record.locate.test == test.name:
+            self._search(self.record.locate, nodes)
+
+    def _follow(self, test: Test, nodes: list[Node], log_path: Path, record: TestRecord | None) -> TestRecord:
+        """See one test to its end: the job of an interrupted run if there is one, else one of its own."""
+        script, status = (self.directory / f"{test.name}.{end}" for end in ("sbatch", "status"))
+        name = job_name(self.directory, test.name)
+        job_id = None
+        if record is None:
+            record = TestRecord(test.name, log_path.name, submit_argv(script, self.directory, log_path))
+            self.record.tests.append(record)
+        elif record.outcome is None:
+            job_id = record.job_id or self._follower.ask_name(name)
+            self._say(f"{test.name}: going on with job {job_id}" if job_id else f"{test.name}: measured anew")
+        if job_id is None:
+            self._write_script(test, nodes, script, status)
+            self._save()
+            job_id = self._follower.submit(script, log_path, name)
+        record.job_id, record.outcome = self._follower.adopt(job_id), None
+        self._save()
+        record.outcome = self._follower.follow(job_id, test.name, status, test.timeout_s)
+        if record.outcome.kind == "infrastructure":
+            self._note(self.slurm.nodes(self.scenario.partition))  # one of them may have died meanwhile: say which
+        self._save()
+        return record
+
+    def _note(self, nodes: list[Node]) -> None:
+        self.record.nodes = {
+            node.name: {"state": node.state, "trouble": node.trouble, "reason": node.reason} for node in nodes
+        }
+
+    def _write_script(self, test: Test, nodes: list[Node], script: Path, status: Path) -> None:
+        status.unlink() if status.exists() else None
+        values = common_values(self.scenario, nodes, test.collective, self.directory)
         write_whole(script, render("sweep.sbatch.j2", {**values, **self._sweep_values(test)}))
         self._say(f"{test.name}: {test.collective} on {plural(self.scenario.nodes, 'node')}")
-        status = self.directory / f"{test.name}.status"
-        record.outcome = self._follower.run(script, log_path, status, test.timeout_s)
-        self._save()
-        if self._worth_locating(test, record.outcome, log_path):
-            self._locate(test, record.outcome, nodes)
 
     def _sweep_values(self, test: Test) -> dict[str, object]:
         arguments = ["-b", test.min_bytes, "-e", test.max_bytes, "-f", test.step_factor, "-g", 1]
@@ -119,7 +205,7 @@ class Campaign:
         sweep = f"{size_text(test.min_bytes)} to {size_text(test.max_bytes)}"
         return {
             "title": f"{test.name}: {test.collective} of nccl-tests, {sweep}",
-            "job_name": f"acceptance-{test.name}",
+            "job_name": job_name(self.directory, test.name),
             "nodes": self.scenario.nodes,
             "nodelist": "",
             "minutes": slurm_minutes(test.timeout_s),
@@ -129,7 +215,7 @@ class Campaign:
         }
 
     def _worth_locating(self, test: Test, outcome: JobOutcome, log_path: Path) -> bool:
-        if not self.scenario.locate.enabled or self.record.locate or self.scenario.nodes < 2:
+        if not self.scenario.locate.enabled or self.scenario.nodes < 2:
             return False
         if outcome.kind == "failed" and outcome.exit_code == 127:
             return False
@@ -141,11 +227,25 @@ class Campaign:
             check.name == "data" or check.name.startswith("bandwidth") for check in bad
         )
 
-    def _locate(self, test: Test, outcome: JobOutcome, nodes: list[Node]) -> None:
-        names = outcome.nodes or [node.name for node in nodes][: self.scenario.nodes]
-        self._say(f"{test.name}: looking for the node to blame in pairs")
-        known = [node for node in nodes if node.name in names]
-        locate(self.scenario, test, known, self.directory, self._follower, self.record, self._say, self._save)
+    def _search(self, record: LocateRecord, nodes: list[Node]) -> None:
+        if record.done:
+            return
+        record.trouble = None
+        known = [node for node in nodes if node.name in record.nodes]
+        locate(self.scenario, record, known, self.directory, self._follower, self._say, self._save)
+
+
+@contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Keep a second runner out of the directory while this one works in it. Raises EnvironmentFault."""
+    with (directory / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EnvironmentFault(f"{directory}: another runner works in it. Hint: wait for its end") from None
+        except OSError:  # a file system without locks: nothing to hold on to
+            pass
+        yield
 
 
 def read_log(path: Path) -> Log:

@@ -7,15 +7,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from acceptance.errors import EnvironmentFault
 from acceptance.runner.script import KILL_AFTER_S, slurm_minutes
 from acceptance.runner.slurm import JobInfo, Slurm
 from acceptance.runner.stop import Stop
 
+_Answer = TypeVar("_Answer")
 _PATIENCE_S = 120  # seconds that slurmctld may be away (it restarts in a few) before a job counts as lost
 _SLACK_S = 180  # seconds that Slurm may take to end a job that reached its limit
 _POLL_S = (0.3, 2.0)  # first and longest time between two questions
+_NOT_STARTED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 _MEANINGS = {
     "BOOT_FAIL": "a node of the job did not boot",
     "CANCELLED": "someone cancelled the job",
@@ -45,32 +48,68 @@ class Follower:
     """Submits jobs and follows them; remembers which ids are still running, so that it can cancel just these."""
 
     def __init__(self, slurm: Slurm, stop: Stop, queue_timeout_s: int, say: Callable[[str], None]) -> None:
-        self._slurm, self._stop, self._queue_timeout_s, self._say = slurm, stop, queue_timeout_s, say
+        self.slurm, self.stop, self._queue_timeout_s, self.say = slurm, stop, queue_timeout_s, say
         self._running: set[int] = set()
 
-    def run(self, script: Path, output: Path, status: Path, timeout_s: int) -> JobOutcome:
-        """Submit `script` and wait for its end. timeout_s: the script's own bound, in seconds."""
-        self._stop.check()
-        job_id = self._slurm.submit(script, script.parent, output)
+    def submit(self, script: Path, output: Path, job_name: str) -> int:
+        """Submit `script`; give the job's id. A slurmctld that is away is waited for, and never given a second job."""
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            self.stop.check()
+            try:
+                job_id = self.slurm.submit(script, script.parent, output)
+            except EnvironmentFault:
+                if not self.slurm.away() or time.monotonic() > until:
+                    raise
+                self.stop.sleep(2.0)
+                found = self.ask_name(job_name)
+                if found is None:
+                    continue
+                job_id = found
+            self.say(f"{script.stem}: job {job_id} submitted")
+            return self.adopt(job_id)
+
+    def adopt(self, job_id: int) -> int:
+        """Take a job that an earlier run of this program submitted for its own."""
         self._running.add(job_id)
-        self._say(f"{script.stem}: job {job_id} submitted")
+        return job_id
+
+    def follow(self, job_id: int, name: str, status: Path, timeout_s: int) -> JobOutcome:
+        """Wait for a job's end. timeout_s: the script's own bound, in seconds; status: the file it ends with."""
         started = time.monotonic()
         info, trouble = self._wait(job_id, timeout_s)
-        if trouble:
-            self._slurm.cancel(job_id)
-        self._running.discard(job_id)
-        outcome = self._outcome(job_id, info, trouble, _status_code(status), time.monotonic() - started)
-        self._say(f"{script.stem}: job {job_id} {outcome.state} after {outcome.seconds:.0f} s")
+        outcome = self.end(job_id, info, trouble, status, time.monotonic() - started)
+        self.say(f"{name}: job {job_id} {outcome.state} after {outcome.seconds:.0f} s")
         return outcome
+
+    def end(self, job_id: int, info: JobInfo | None, trouble: str, status: Path, seconds: float) -> JobOutcome:
+        """Leave a job that has ended, or cancel it where `trouble` says which bound it exceeded; how it ended."""
+        if trouble:
+            self.slurm.cancel(job_id)
+        self._running.discard(job_id)
+        return self._outcome(job_id, info, trouble, _status_code(status), seconds)
+
+    def wait_started(self, job_id: int) -> tuple[JobInfo | None, str]:
+        """Wait, bounded by the scenario's queue_timeout_s, until a job runs or has ended; as `_wait` answers."""
+        until, last, delay = time.monotonic() + self._queue_timeout_s, None, _POLL_S[0]
+        while True:
+            info = self.ask(job_id)
+            if info is None or info.final or info.state not in _NOT_STARTED:
+                return info or last, ""
+            last = info
+            if time.monotonic() > until:
+                return info, self._queued_too_long(info)
+            self.stop.sleep(delay)
+            delay = min(delay * 1.3, _POLL_S[1])
 
     def cancel_all(self) -> list[int]:
         """Cancel the jobs that this run started and that have not ended; give their ids. Never raises."""
         cancelled = []
         for job_id in sorted(self._running):
             try:
-                self._slurm.cancel(job_id)
+                self.slurm.cancel(job_id)
             except EnvironmentFault as fault:
-                self._say(f"job {job_id} could not be cancelled: {fault}")
+                self.say(f"job {job_id} could not be cancelled: {fault}")
             else:
                 cancelled.append(job_id)
         self._running.clear()
@@ -78,43 +117,50 @@ class Follower:
 
     def _wait(self, job_id: int, timeout_s: int) -> tuple[JobInfo | None, str]:
         """Wait for the end. Give the last state and, if a bound was exceeded, what did (the job then still runs)."""
-        queued_until = time.monotonic() + self._queue_timeout_s
-        run_until: float | None = None
-        last, delay = None, _POLL_S[0]
-        while True:
-            self._stop.sleep(delay)
+        last, trouble = self.wait_started(job_id)
+        if last is None or last.final or trouble:
+            return last, trouble
+        bound_s = max(slurm_minutes(timeout_s) * 60, timeout_s + KILL_AFTER_S) + _SLACK_S
+        until, delay = time.monotonic() + bound_s, _POLL_S[0]
+        while time.monotonic() < until:
+            self.stop.sleep(delay)
             delay = min(delay * 1.3, _POLL_S[1])
-            info = self._ask(job_id)
+            info = self.ask(job_id)
             if info is None or info.final:
                 return info or last, ""
-            last, now = info, time.monotonic()
-            if info.state not in ("PENDING", "CONFIGURING") and run_until is None:
-                run_until = now + max(slurm_minutes(timeout_s) * 60, timeout_s + KILL_AFTER_S) + _SLACK_S
-            if run_until is None and now > queued_until:
-                return info, f"waited {self._queue_timeout_s} s in the queue (Slurm's reason: {info.reason})"
-            if run_until is not None and now > run_until:
-                return info, f"did not end within {timeout_s} s and Slurm did not end it"
+            last = info
+        return last, f"did not end within {timeout_s} s and Slurm did not end it"
 
-    def _ask(self, job_id: int) -> JobInfo | None:
+    def _queued_too_long(self, info: JobInfo) -> str:
+        return f"waited {self._queue_timeout_s} s in the queue (Slurm's reason: {info.reason})"
+
+    def ask(self, job_id: int) -> JobInfo | None:
         """Ask for the job's state; outlive a slurmctld that is away for a while."""
+        return self._patiently(lambda: self.slurm.job(job_id))
+
+    def ask_name(self, job_name: str) -> int | None:
+        """Ask for the id of the job of this name; outlive a slurmctld that is away for a while."""
+        return self._patiently(lambda: self.slurm.find(job_name))
+
+    def _patiently(self, question: Callable[[], _Answer]) -> _Answer:
         until = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return self._slurm.job(job_id)
+                return question()
             except EnvironmentFault:
                 if time.monotonic() > until:
                     raise
-                self._stop.sleep(2.0)
+                self.stop.sleep(2.0)
 
     def _outcome(
         self, job_id: int, info: JobInfo | None, trouble: str, written: int | None, seconds: float
     ) -> JobOutcome:
         state = info.state if info else "UNKNOWN"
-        nodes = self._slurm.expand(info.nodes) if info else []
+        nodes = self.slurm.expand(info.nodes) if info else []
         code = info.exit_code if info and info.final else written
         if written is not None and (info is None or not info.final):
             state = "COMPLETED" if written == 0 else "FAILED"
-        kind, message = _meaning(state, code, info.signal if info else 0)
+        kind, message = meaning(state, code, info.signal if info else 0)
         if trouble:
             queued = trouble.startswith("waited")
             kind, message = ("infrastructure" if queued else "hang"), f"the job {trouble}; it was cancelled"
@@ -123,14 +169,16 @@ class Follower:
 
 # Exit codes of the job script (head.sbatch.j2) that say: nothing was measured, so nothing can be judged.
 _NOTHING_RAN = {
+    125: "nccl-tests ran on the host although a container was asked for (the log names the node). Hint: switch pyxis on"
+    " for the compute nodes, or leave the scenario's container out",
     127: "nccl-tests were not found on the compute nodes (the log lists where). Hint: build them, for example with "
     "/fsx/nccl/install-nccl-shared.sh, or name their directory in the scenario's nccl_tests_paths",
-    126: "nccl-tests lack libraries on the compute nodes (the log names them). Hint: rebuild them, or set "
-    "LD_LIBRARY_PATH in the scenario's environment",
+    126: "nccl-tests cannot be started on the compute nodes: libraries or pyxis are missing (the log names them). "
+    "Hint: rebuild nccl-tests, or set LD_LIBRARY_PATH in the scenario's environment",
 }
 
 
-def _meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
+def meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
     if state == "COMPLETED":
         return "done", "the job ended well"
     if state == "FAILED" and code in (124, 137):

@@ -9,6 +9,7 @@ from typing import Any
 
 from acceptance.errors import InputError
 from acceptance.locate.model import Fleet, FullScale, Result, Rules
+from acceptance.runner.files import write_whole
 from acceptance.runner.follow import JobOutcome
 
 FILE = "run.json"
@@ -16,12 +17,16 @@ FILE = "run.json"
 
 @dataclass
 class TestRecord:
-    """One test's job. log: file name in the run directory; command: the argv that repeats it."""
+    """One test's job. log: file name in the run directory; command: the argv that repeats it.
+
+    job_id: None before it is submitted; outcome: None before it has ended.
+    """
 
     __test__ = False  # pytest takes classes of this name for its own
     name: str
     log: str
     command: list[str]
+    job_id: int | None = None
     outcome: JobOutcome | None = None
 
 
@@ -30,7 +35,8 @@ class LocateRecord:
     """The search for the node to blame.
 
     sizes: bytes by collective; limits: [collective, nodes, GB/s]; pair_limit: the GB/s that a pair of the test's own
-    collective must reach, None where unknown; relative: whether pairs are held against each other as well.
+    collective must reach, None where unknown; relative: whether pairs are held against each other as well; groups:
+    node -> its switch; full_scale_failed: whether a run over all nodes failed before (else none was measured).
     """
 
     test: str
@@ -45,13 +51,22 @@ class LocateRecord:
     sizes: dict[str, int] = field(default_factory=dict)
     limits: list[tuple[str, int, float]] = field(default_factory=list)
     relative: bool = True
+    groups: dict[str, str] = field(default_factory=dict)
+    full_scale_failed: bool = True
+    ended: bool = False
     results: list[Result] = field(default_factory=list)
     commands: list[list[str]] = field(default_factory=list)
     trouble: str | None = None
 
+    @property
+    def done(self) -> bool:
+        """Whether the search came to its end by itself."""
+        return self.ended and self.trouble is None
+
     def fleet(self) -> Fleet:
-        """What the search looks at: it is begun only when the run over all nodes has failed."""
-        return Fleet(tuple(self.nodes), full_scale=FullScale(self.collective, failed=True))
+        """What the search looks at."""
+        full_scale = FullScale(self.collective, failed=True) if self.full_scale_failed else None
+        return Fleet(tuple(self.nodes), self.groups, full_scale)
 
     def rules(self) -> Rules:
         """What the search goes by."""
@@ -62,10 +77,14 @@ class LocateRecord:
 
 @dataclass
 class RunRecord:
-    """A run. nodes: name -> Slurm's state and, where it cannot be used, why. Times are UTC, ISO 8601."""
+    """A run. nodes: name -> Slurm's state and, where it cannot be used, why. Times are UTC, ISO 8601.
+
+    purpose: accept (the scenario's tests judge the cluster) or locate (only the search, no test over all nodes).
+    """
 
     run_id: str
     started: str
+    purpose: str = "accept"
     finished: str | None = None
     slurm: str = ""
     nodes: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -77,13 +96,6 @@ class RunRecord:
     def write(self, directory: Path) -> None:
         """Write run.json in one step."""
         write_whole(directory / FILE, json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that no reader ever sees half of it."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, "utf-8")
-    part.replace(path)
 
 
 def read_record(directory: Path) -> RunRecord:
@@ -99,8 +111,7 @@ def read_record(directory: Path) -> RunRecord:
 
 def _record(value: dict[str, Any]) -> RunRecord:
     tests = [
-        TestRecord(t["name"], t["log"], t["command"], JobOutcome(**t["outcome"]) if t["outcome"] else None)
-        for t in value["tests"]
+        TestRecord(**{**t, "outcome": JobOutcome(**t["outcome"]) if t["outcome"] else None}) for t in value["tests"]
     ]
     locate = None
     if value["locate"]:

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -21,6 +22,7 @@ BUILD_DIRECTORIES = (
     "/fsx/nccl/current/nccl-tests",
     "/fsx/nccl/current/nccl-tests/build",
 )
+FINDER = "run-nccl-tests.sh"  # starts one rank inside a container
 _ENVIRONMENT = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "^docker,lo,veth"}
 KILL_AFTER_S = 10  # seconds between asking a hung measurement to end and killing it
 
@@ -35,8 +37,16 @@ def environment(scenario: Scenario) -> list[tuple[str, str]]:
     return sorted({**_ENVIRONMENT, **dict(scenario.environment)}.items())
 
 
-def common_values(scenario: Scenario, nodes: list[Node], collective: str) -> dict[str, Any]:
-    """What both templates need. GPUs are asked for only if every node has them as a resource of Slurm's."""
+def job_name(directory: Path, what: str) -> str:
+    """The name of a job of this run: its own, so that a runner that was killed can be told which job was its."""
+    return f"acceptance-{what}-{directory.name}"
+
+
+def common_values(scenario: Scenario, nodes: list[Node], collective: str, directory: Path) -> dict[str, Any]:
+    """What the templates need. GPUs are asked for only if every node has them as a resource of Slurm's.
+
+    directory: the run's; in a container it is mounted, with the script that finds the program there.
+    """
     has_gpus = bool(nodes) and all("gpu" in node.gres for node in nodes)
     return {
         "cluster": scenario.cluster,
@@ -47,6 +57,9 @@ def common_values(scenario: Scenario, nodes: list[Node], collective: str) -> dic
         "binary": f"{collective}_perf",
         "directories": list(scenario.nccl_tests_paths) + list(BUILD_DIRECTORIES),
         "mpi": scenario.mpi,
+        "container": scenario.container,
+        "mounts": ",".join([*scenario.container.mounts, f"{directory}:{directory}"]) if scenario.container else "",
+        "finder": str(directory / FINDER),
         "kill_after_s": KILL_AFTER_S,
     }
 
@@ -54,7 +67,7 @@ def common_values(scenario: Scenario, nodes: list[Node], collective: str) -> dic
 def render(template: str, values: Mapping[str, Any]) -> str:
     """Fill one of the templates of this package; a value that a template lacks is an error."""
     environment = jinja2.Environment(  # noqa: S701 - the output is a shell script: values pass `quote`, not HTML escapes
-        loader=jinja2.FunctionLoader(_source),
+        loader=jinja2.FunctionLoader(source),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -64,5 +77,6 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     return environment.get_template(template).render(values)
 
 
-def _source(name: str) -> str:
+def source(name: str) -> str:
+    """A file of this package."""
     return files("acceptance.runner").joinpath(name).read_text("utf-8")

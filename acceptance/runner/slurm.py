@@ -1,4 +1,6 @@
-"""Talking to Slurm with sbatch, squeue, scontrol and scancel only: no accounting database is needed.
+"""Talking to Slurm with sbatch, squeue, scontrol and scancel: no accounting database is needed.
+
+sacct is asked only for a job that slurmctld has forgotten, and only where there is one.
 
 Every call is bounded. Values go into command lines as single arguments, never through a shell.
 """
@@ -128,12 +130,12 @@ class Slurm:
         return int(found[1])
 
     def job(self, job_id: int) -> JobInfo | None:
-        """Give a job's state; None if Slurm has forgotten it."""
+        """Give a job's state; None if Slurm has forgotten it, its accounting too where there is one."""
         try:
             text = self.call(["scontrol", "show", "job", str(job_id), "--oneliner"])
         except EnvironmentFault as fault:
             if "Invalid job id" in str(fault):
-                return None
+                return self._accounted(job_id)
             raise
         code, _, signal = _field(text, "ExitCode").partition(":")
         return JobInfo(
@@ -143,6 +145,47 @@ class Slurm:
             signal=int(signal) if signal.isdigit() else 0,
             nodes=_field(text, "NodeList").replace("(null)", ""),
         )
+
+    def _accounted(self, job_id: int) -> JobInfo | None:
+        """What the accounting knows of a job; None where there is no accounting, or it does not know it either."""
+        try:
+            text = self.call(["sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", "State,ExitCode,NodeList"])
+        except EnvironmentFault:
+            return None
+        found = re.match(r"([A-Z_]+)[^|]*\|(\d+):(\d+)\|(.*)", text)
+        if found is None:
+            return None
+        nodes = "" if found[4].startswith("None") else found[4].strip()
+        return JobInfo(found[1], "", int(found[2]), int(found[3]), nodes)
+
+    def find(self, job_name: str) -> int | None:
+        """The id of the job of this name that is queued or runs, or ended a moment ago; None if there is none."""
+        said = self.call(["squeue", "--noheader", "--states=all", f"--name={job_name}", "--format=%A"]).split()
+        return max((int(one) for one in said if one.isdigit()), default=None)
+
+    def away(self) -> bool:
+        """Whether slurmctld does not answer just now."""
+        try:
+            return " is UP" not in self.call(["scontrol", "ping"])
+        except EnvironmentFault:
+            return True
+
+    def groups(self) -> dict[str, str]:
+        """Node -> the switch or block it hangs on, by Slurm's topology; empty where Slurm knows none."""
+        try:
+            text = self.call(["scontrol", "show", "topology"])
+        except EnvironmentFault:
+            return {}
+        groups: dict[str, str] = {}
+        for line in text.splitlines():
+            name = _field(line, "SwitchName") or _field(line, "BlockName")
+            if name and _field(line, "Level") in ("0", "") and _field(line, "Nodes"):
+                groups.update(dict.fromkeys(self.expand(_field(line, "Nodes")), name))
+        return groups
+
+    def drain(self, node: str, reason: str) -> None:
+        """Drain one node: what runs on it goes on, and nothing new starts. Raises EnvironmentFault."""
+        self.call(["scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}"])
 
     def cancel(self, job_id: int) -> None:
         """Cancel one job. Only ever called with ids that this run submitted."""

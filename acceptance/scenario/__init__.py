@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from acceptance.scenario.load import load_scenario, read_scenario, read_values
-from acceptance.scenario.model import COLLECTIVES, Limit, LocateSettings, NetworkWanted, Scenario, Test
+from acceptance.scenario.load import load_scenario, read_scenario, read_values, search_values
+from acceptance.scenario.model import (
+    COLLECTIVES,
+    Baseline,
+    Container,
+    Limit,
+    LocateSettings,
+    NetworkWanted,
+    Scenario,
+    Test,
+)
 
 __all__ = [
     "COLLECTIVES",
+    "Baseline",
+    "Container",
     "Limit",
     "LocateSettings",
     "NetworkWanted",
@@ -15,4 +26,5 @@ __all__ = [
     "load_scenario",
     "read_scenario",
     "read_values",
+    "search_values",
 ]

@@ -10,12 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.errors import InputError
-from acceptance.scenario.model import COLLECTIVES, Limit, LocateSettings, NetworkWanted, Scenario, Test
+from acceptance.scenario.model import (
+    COLLECTIVES,
+    Baseline,
+    Container,
+    Limit,
+    LocateSettings,
+    NetworkWanted,
+    Scenario,
+    Test,
+)
 
 _LARGEST_FILE = 4 << 20  # bytes
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PROVIDER = re.compile(r"[a-z][a-z0-9;_-]{0,31}")
 _PATH = re.compile(r"/[A-Za-z0-9_./+-]{1,250}")
+_IMAGE = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./:#@+-]{1,250}")
+_MOUNT = re.compile(r"/[A-Za-z0-9_./+-]{0,250}:/[A-Za-z0-9_./+-]{0,250}(?::[a-z,+-]{1,40})?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ABSENT: Any = object()
@@ -128,22 +139,40 @@ def load_scenario(path: Path, site: Path | None = None) -> Scenario:
 def read_values(path: Path, site: Path | None = None) -> Any:
     """The scenario's JSON, decoded, with the site's values in the place of its own.
 
-    A site file is an object: `each_test` changes values of every test, every other key takes the place of the
-    scenario's. It is for what differs from the hardware that the scenario was written for.
+    A site file is an object: `each_test` changes values of every test, `test` those of the tests it names, every
+    other key takes the place of the scenario's. It is for what differs from the hardware that the scenario was written
+    for.
     """
     value = _decode(path)
     if site is None:
         return value
     changes = _decode(site)
-    if not isinstance(changes, dict) or not isinstance(changes.get("each_test", {}), dict):
-        raise InputError([f"{site}: must be an object, its each_test too. Hint: write {{...}}"])
+    if not isinstance(changes, dict) or not all(
+        isinstance(changes.get(key, {}), dict) for key in ("each_test", "test")
+    ):
+        raise InputError([f"{site}: must be an object, its each_test and test too. Hint: write {{...}}"])
     if not isinstance(value, dict):
         return value
-    each_test = changes.pop("each_test", {})
+    each_test, named = changes.pop("each_test", {}), changes.pop("test", {})
     tests = value.get("tests")
     if isinstance(tests, list):
-        tests = [{**test, **each_test} if isinstance(test, dict) else test for test in tests]
+        tests = [
+            {**test, **each_test, **named.get(str(test.get("name")), {})} if isinstance(test, dict) else test
+            for test in tests
+        ]
     return {**value, "tests": tests, **changes}
+
+
+def search_values(value: Any, partition: str | None, collective: str | None) -> Any:
+    """The values of a search by itself: one test, which says what its pairs measure. None leaves a value as it is."""
+    if not isinstance(value, dict) or not isinstance(value.get("tests"), list) or not value["tests"]:
+        return value
+    tests, locate = value["tests"], value.get("locate") or {}
+    own = next((one for one in tests if isinstance(one, dict) and one.get("collective") == collective), tests[0])
+    if collective and isinstance(own, dict):
+        own = {**own, "name": collective, "collective": collective}
+        locate = {**locate, "collectives": [collective]} if isinstance(locate, dict) else locate
+    return {**value, "partition": partition or value.get("partition"), "tests": [own], "locate": locate}
 
 
 def _decode(path: Path) -> Any:
@@ -174,8 +203,10 @@ def read_scenario(value: Any, faults: list[str]) -> Scenario:
         network=_network(top, faults),
         tests=tuple(top.each("tests", _test)),
         limits=tuple(top.each("limits", _limit, [])),
+        baselines=tuple(top.each("baselines", _baseline, [])),
         locate=_locate(top, faults),
         mpi=top.choice("mpi", ("pmix", "pmi2", "none"), "pmix"),
+        container=_container(top, faults),
         environment=_environment(top),
         nccl_tests_paths=_paths(top),
         queue_timeout_s=top.whole("queue_timeout_s", 1, 86_400, 600),
@@ -200,6 +231,20 @@ def _network(top: _Reader, faults: list[str]) -> NetworkWanted | None:
     return NetworkWanted(provider, nics)
 
 
+def _container(top: _Reader, faults: list[str]) -> Container | None:
+    value = top.take("container", None)
+    if value is None:
+        return None
+    reader = _Reader(value, "container", faults)
+    image = reader.text("image", _IMAGE, "must be an image's file or address, such as /fsx/containers/x.sqsh")
+    mounts = reader.take("mounts", [])
+    if not isinstance(mounts, list) or not all(isinstance(one, str) and _MOUNT.fullmatch(one) for one in mounts):
+        reader.fault("mounts", mounts, "must be a list of SOURCE:TARGET[:OPTIONS]", 'write ["/fsx:/fsx"]')
+        mounts = []
+    reader.close()
+    return Container(image, tuple(mounts))
+
+
 def _test(reader: _Reader) -> Test:
     return Test(
         name=reader.text("name", _NAME, "must be 1 to 64 letters, digits, '_', '.' or '-'"),
@@ -210,7 +255,12 @@ def _test(reader: _Reader) -> Test:
         iterations=reader.whole("iterations", 1, 1_000_000, 20),
         warmup_iterations=reader.whole("warmup_iterations", 0, 1_000_000, 5),
         timeout_s=reader.whole("timeout_s", 1, 86_400),
+        missing_limit=_missing_limit(reader),
     )
+
+
+def _missing_limit(reader: _Reader) -> str | None:
+    return reader.choice("missing_limit", ("fail", "warn"), "fail") if "missing_limit" in reader.value else None
 
 
 def _limit(reader: _Reader) -> Limit:
@@ -224,6 +274,21 @@ def _limit(reader: _Reader) -> Limit:
         warn_below_gb_per_s=reader.number("warn_below_gb_per_s", 0, 1e6, None),
         source=reader.text("source", re.compile(r"[^\n]{1,400}"), "must say where the number comes from"),
         date=reader.text("date", _DATE, "must be a date, YYYY-MM-DD"),
+    )
+
+
+def _baseline(reader: _Reader) -> Baseline:
+    """One entry of `baselines`, which `acceptance run` writes into the scenario of its run directory."""
+    text, rule = re.compile(r"[0-9T:Z-]{1,20}"), "must be a time in UTC"
+    return Baseline(
+        collective=reader.choice("collective", COLLECTIVES),
+        nodes=reader.whole("nodes", 1, 10_000),
+        size_bytes=reader.whole("size_bytes", 1, 1 << 50),
+        median_gb_per_s=reader.number("median_gb_per_s", 0, 1e6),
+        mad_gb_per_s=reader.number("mad_gb_per_s", 0, 1e6),
+        runs=reader.whole("runs", 1, 1_000_000),
+        since=reader.text("since", text, rule),
+        until=reader.text("until", text, rule),
     )
 
 
@@ -245,9 +310,18 @@ def _locate(top: _Reader, faults: list[str]) -> LocateSettings:
         max_rounds=reader.whole("max_rounds", 1, 64, 6),
         factor=reader.number("factor", 0.1, 1.0, 0.8),
         pair_limit_gb_per_s=reader.number("pair_limit_gb_per_s", 0, 1e6, None),
+        collectives=_pair_collectives(reader),
     )
     reader.close()
     return settings
+
+
+def _pair_collectives(reader: _Reader) -> tuple[str, ...]:
+    value = reader.take("collectives", [])
+    if not isinstance(value, list) or any(one not in COLLECTIVES for one in value):
+        reader.fault("collectives", value, f"must be a list of {', '.join(COLLECTIVES)}", 'write ["alltoall"]')
+        return ()
+    return tuple(value)
 
 
 def _environment(top: _Reader) -> tuple[tuple[str, str], ...]:

@@ -28,7 +28,10 @@ class NetworkWanted:
 
 @dataclass(frozen=True)
 class Test:
-    """One nccl-tests sweep over all nodes. Sizes in bytes; timeout_s bounds the measurement itself, in seconds."""
+    """One nccl-tests sweep over all nodes. Sizes in bytes; timeout_s bounds the measurement itself, in seconds.
+
+    missing_limit: what it means that nothing is known to hold it against: fail or warn; None: as the scenario says.
+    """
 
     __test__ = False  # pytest takes classes of this name for its own
     name: str
@@ -39,6 +42,7 @@ class Test:
     iterations: int
     warmup_iterations: int
     timeout_s: int
+    missing_limit: str | None = None
 
     def sizes(self) -> list[int]:
         """The sizes that the sweep visits, as nccl-tests steps through them."""
@@ -53,6 +57,7 @@ class Limit:
     """A number that the out-of-place bus bandwidth at one size is held against, in GB/s.
 
     nodes_min..nodes_max: node counts it holds for. Below `fail_below` is a failure, below `warn_below` a warning.
+    note: how it was found, where it is not one that stands in a file.
     """
 
     collective: str
@@ -64,6 +69,32 @@ class Limit:
     source: str
     date: str
     instance_type: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What `runs` good runs of this site reached, in GB/s of out-of-place bus bandwidth at one size.
+
+    mad: median absolute deviation from the median. since, until: when the first and the last of them began (UTC).
+    """
+
+    collective: str
+    nodes: int
+    size_bytes: int
+    median_gb_per_s: float
+    mad_gb_per_s: float
+    runs: int
+    since: str
+    until: str
+
+
+@dataclass(frozen=True)
+class Container:
+    """Where nccl-tests run: an image for pyxis' --container-image, and what of the node is mounted (SOURCE:TARGET)."""
+
+    image: str
+    mounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +103,7 @@ class LocateSettings:
 
     size_bytes: None takes the largest judged size. factor: a node is slow if its best pair is below factor times the
     upper quartile of all nodes' best pairs; used where no pair limit is known. pair_timeout_s: seconds for one pair.
+    collectives: what the pairs may run; empty: the failed test's, and alltoall where the scenario measures it.
     """
 
     enabled: bool = True
@@ -82,6 +114,7 @@ class LocateSettings:
     max_rounds: int = 6
     factor: float = 0.8
     pair_limit_gb_per_s: float | None = None
+    collectives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,8 +129,10 @@ class Scenario:
     network: NetworkWanted | None
     tests: tuple[Test, ...]
     limits: tuple[Limit, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
     locate: LocateSettings = field(default_factory=LocateSettings)
     mpi: str = "pmix"
+    container: Container | None = None
     environment: tuple[tuple[str, str], ...] = ()
     nccl_tests_paths: tuple[str, ...] = ()
     queue_timeout_s: int = 600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -22,6 +23,24 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 NODES = 4
 _DAEMONS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch", "srun")
+
+
+def make_programs(directory: Path, behaviour: str) -> list[str]:
+    """all_reduce_perf and alltoall_perf made of the test program, with lines of bash before they print; where they are.
+
+    The lines may set algbw (GB/s) by `${nodes[@]}` and $collective.
+    """
+    directory.mkdir()
+    source = (HERE / "program/all_reduce_perf").read_text()
+    first, rest = source.split("printf '# nccl-tests version", 1)
+    for collective in ("all_reduce", "alltoall"):
+        text = f"{first}collective={collective}\n{behaviour}\nprintf '# nccl-tests version{rest}"
+        if collective == "alltoall":
+            text = text.replace("* 2 * (n - 1) / n", "* (n - 1) / n").replace("all_reduce_perf", "alltoall_perf")
+        path = directory / f"{collective}_perf"
+        path.write_text(text)
+        path.chmod(0o755)
+    return [str(directory)]
 
 
 def make_scenario(**changes: Any) -> dict[str, Any]:
@@ -73,11 +92,14 @@ class LoopbackSlurm:
     root: Path
     port: int
     env: dict[str, str] = field(default_factory=dict)
+    nodes: int = NODES
+    more: str = ""  # further lines of slurm.conf; ROOT stands for the root
+    before: Callable[[LoopbackSlurm], None] | None = None  # called when munge runs, before the other daemons
 
     def start(self) -> None:
-        for name in ("etc", "log", "run", "state", "munge", *(f"spool/gpu-{i + 1}" for i in range(NODES))):
+        for name in ("etc", "log", "run", "state", "munge", *(f"spool/gpu-{i + 1}" for i in range(self.nodes))):
             (self.root / name).mkdir(parents=True, exist_ok=True)
-        for i in range(NODES):
+        for i in range(self.nodes):
             (self.root / f"tmp/gpu-{i + 1}").mkdir(parents=True)
         key = self.root / "munge/munge.key"
         key.write_bytes(os.urandom(128))
@@ -96,10 +118,30 @@ class LoopbackSlurm:
             check=True,
             timeout=30,
         )
-        subprocess.run(["slurmctld", "-c", "-f", conf], check=True, timeout=30)
-        for i in range(NODES):
-            subprocess.run(["slurmd", "-N", f"gpu-{i + 1}", "-f", conf], check=True, timeout=30, env=self.env)
+        if self.before:
+            self.before(self)
+        self.start_controller("-c")
+        for i in range(self.nodes):
+            self.start_node(i + 1)
         self.wait_idle()
+
+    def start_controller(self, *options: str) -> None:
+        """Start slurmctld; -c makes it forget all that was before."""
+        subprocess.run(["slurmctld", *options, "-f", self.env["SLURM_CONF"]], check=True, timeout=30)
+
+    def start_node(self, number: int) -> None:
+        command = ["slurmd", "-N", f"gpu-{number}", "-f", self.env["SLURM_CONF"]]
+        subprocess.run(command, check=True, timeout=30, env=self.env)
+
+    def kill(self, daemon: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """End one daemon (slurmctld, slurmd-gpu-1), by the process id it wrote."""
+        path = self.root / f"run/{daemon}.pid"
+        pid = int(path.read_text())
+        os.kill(pid, number)
+        until = time.monotonic() + 10
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        path.unlink(missing_ok=True)
 
     def stop(self) -> None:
         pids = [int(path.read_text()) for path in (self.root / "run").glob("*.pid") if path.read_text().strip()]
@@ -118,8 +160,10 @@ class LoopbackSlurm:
     def wait_idle(self, seconds: float = 60) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            states = self.call("sinfo", "-h", "-N", "-p", "train", "-o", "%T").split()
-            if states == ["idle"] * NODES:
+            argv = ["sinfo", "-h", "-N", "-p", "train", "-o", "%T"]
+            done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+            states = done.stdout.split()  # none while slurmctld still starts
+            if states == ["idle"] * self.nodes:
                 return
             time.sleep(0.2)
         raise AssertionError(f"the nodes are not idle: {self.call('sinfo', '-N', '-l')}")
@@ -129,9 +173,9 @@ class LoopbackSlurm:
         nodes = "\n".join(
             f"NodeName=gpu-{i + 1} NodeHostname={host} NodeAddr=127.0.0.1 Port={self.port + 2 + i} CPUs=8"
             " RealMemory=8000 State=UNKNOWN"
-            for i in range(NODES)
+            for i in range(self.nodes)
         )
-        return f"""ClusterName=loopback
+        text = f"""ClusterName=loopback
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={self.port}
 SlurmUser=root
@@ -159,8 +203,11 @@ MpiDefault=none
 KillWait=2
 MinJobAge=300
 {nodes}
-PartitionName=train Nodes=gpu-[1-{NODES}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+PartitionName=train Nodes=gpu-[1-{self.nodes}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 """
+        replaced = {line.partition("=")[0] for line in self.more.splitlines()}
+        kept = [line for line in text.splitlines() if line.partition("=")[0] not in replaced]
+        return "\n".join([*kept, self.more.replace("ROOT", str(self.root))]) + "\n"
 
 
 def _free_ports(count: int) -> int:
@@ -180,21 +227,33 @@ def _free_ports(count: int) -> int:
     raise AssertionError("no free ports")
 
 
-@pytest.fixture(scope="session")
-def slurm() -> Iterator[LoopbackSlurm]:
-    """A running Slurm of 4 nodes; needs root and Debian's packages slurmctld, slurmd, slurm-client and munge."""
+@contextlib.contextmanager
+def loopback_slurm(
+    nodes: int, more: str = "", before: Callable[[LoopbackSlurm], None] | None = None
+) -> Iterator[LoopbackSlurm]:
+    """A running Slurm; needs root and Debian's packages slurmctld, slurmd, slurm-client and munge.
+
+    more: further lines of slurm.conf; before: called when munge runs, before the other daemons are started.
+    """
     missing = [name for name in _DAEMONS if shutil.which(name) is None]
     if os.geteuid() != 0 or missing:
         pytest.skip(f"needs root and Slurm's daemons (missing: {', '.join(missing) or 'root'})")
     root = Path(tempfile.mkdtemp(prefix="acceptance-slurm-", dir="/tmp"))
     root.chmod(0o755)
-    cluster = LoopbackSlurm(root, _free_ports(NODES + 2))
+    cluster = LoopbackSlurm(root, _free_ports(nodes + 2), nodes=nodes, more=more, before=before)
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
         shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[LoopbackSlurm]:
+    """A running Slurm of 4 nodes."""
+    with loopback_slurm(NODES) as cluster:
+        yield cluster
 
 
 @dataclass
@@ -227,7 +286,7 @@ def accept(slurm: LoopbackSlurm, tmp_path: Path) -> Callable[..., Finished]:
             timeout=180,
             check=False,
         )
-        directory = max((tmp_path / "runs").iterdir())
+        directory = max(path for path in (tmp_path / "runs").iterdir() if path.is_dir())
         report = json.loads((directory / "report.json").read_text())
         return Finished(done.returncode, done.stdout, done.stderr, report, directory)
 

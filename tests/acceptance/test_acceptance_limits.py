@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import datetime
+import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import HERE, make_scenario
 
-from acceptance.limits import bus_factor, find_limits, judge_log, known_limits, measured_busbw, rank_range, worst
+from acceptance.limits import (
+    baseline_limit,
+    bus_factor,
+    find_limits,
+    judge_log,
+    known_limits,
+    limit_at,
+    measured_busbw,
+    measured_by_others,
+    network_cards,
+    network_limit,
+    rank_range,
+    through_cards,
+    worst,
+)
 from acceptance.nccl import Log, Row, Side, parse_bytes, parse_file
-from acceptance.scenario import COLLECTIVES, Scenario, read_scenario
+from acceptance.scenario import COLLECTIVES, Baseline, Limit, Scenario, read_scenario
+from slipway.errors import SettingsError
+from slipway.instances import INSTANCE_TYPES
+from slipway.settings import load_settings
 
 SYNTH = (HERE / "data" / "90-SYNTH-v2.19-plain.txt").read_text()  # 16 ranks on 2 nodes, 465.87 GB/s at 4 GiB
 NETWORK = "gpu-st-p5-1:1:1 [0] NCCL INFO NET/OFI Selected provider is {}, fabric is x (found {} nics)\n"
@@ -106,6 +126,33 @@ def test_wrong_network(lines: str, words: str) -> None:
     assert words in failed(scenario, lines + SYNTH)["network"]
 
 
+def test_a_network_that_is_not_told() -> None:
+    scenario = scenario_of(network={"provider": "efa", "nics": 32})
+    no_provider = "n1:1:1 [0] NCCL INFO Using network AWS Libfabric\n"
+    assert failed(scenario, no_provider + SYNTH)["network"] == "no host names its provider, expected efa"
+    no_cards = "n1:1:1 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is x\n"
+    found = outcomes(scenario, no_cards + SYNTH)["network"]
+    assert found == ("unjudged", "no host says how many network cards it found, expected 32")
+    assert failed(scenario_of(network={"provider": "efa"}), no_cards + SYNTH) == {}
+
+
+def test_results_that_nobody_checked() -> None:
+    text = re.sub(r"( {3,})0(?= |$)", r"\1N/A", SYNTH, flags=re.MULTILINE)
+    assert outcomes(scenario_of(), text)["data"] == (
+        "unjudged",
+        "nccl-tests did not check its results (every #wrong is N/A)",
+    )
+
+
+def test_ranks_of_a_collective_that_does_not_prove_them() -> None:
+    text = SYNTH.replace("all_reduce", "broadcast")
+    scenario = scenario_of(limits=[], missing_limit="warn")
+    scenario = replace(scenario, tests=(replace(scenario.tests[0], collective="broadcast"),))
+    assert outcomes(scenario, text)["ranks"] == ("pass", "16 ranks are listed")
+    bare = "\n".join(line for line in text.splitlines() if "Rank" not in line) + "\n"
+    assert failed(scenario, bare)["ranks"] == "nothing in the log proves that 16 ranks took part"
+
+
 def test_right_network() -> None:
     scenario = scenario_of(network={"provider": "efa", "nics": 32})
     assert failed(scenario, NETWORK.format("efa", 32) + SYNTH) == {}
@@ -137,7 +184,7 @@ def test_scenario_limits_come_before_the_data_file() -> None:
     none = scenario_of(limits=[])
     assert [limit.fail_below_gb_per_s for limit in find_limits(none, "all_reduce", 2, [1 << 34])] == [450]
     assert [limit.fail_below_gb_per_s for limit in find_limits(none, "all_reduce", 8, [1 << 33])] == [325]
-    assert find_limits(none, "all_reduce", 20, [1 << 33]) == []
+    assert find_limits(none, "all_reduce", 40, [1 << 33]) == []
 
 
 def test_every_known_limit_has_source_date_and_sense() -> None:
@@ -147,6 +194,296 @@ def test_every_known_limit_has_source_date_and_sense() -> None:
         assert limit.source
         datetime.date.fromisoformat(limit.date)
         assert 0 < limit.fail_below_gb_per_s < (limit.warn_below_gb_per_s or 1e9)
+        assert limit.instance_type in INSTANCE_TYPES
+    kinds = [(one.instance_type, one.collective, one.nodes_min, one.size_bytes) for one in known_limits()]
+    assert len(set(kinds)) == len(kinds)
+
+
+GIB = 1 << 30
+
+
+def test_figures_of_others_have_source_and_date_and_pass_our_limits() -> None:
+    held = 0
+    for one in measured_by_others():
+        assert one.source
+        datetime.date.fromisoformat(one.date)
+        limits = [limit for limit in known_limits() if (limit.instance_type, limit.collective) == _kind(one)]
+        limit = limit_at(limits, one.nodes, one.size_bytes)
+        if limit is not None:
+            held += 1
+            assert one.gb_per_s >= (limit.warn_below_gb_per_s or 0), one
+            assert limit.fail_below_gb_per_s >= 0.6 * one.gb_per_s, one
+    assert held > 20
+
+
+def _kind(one: Any) -> tuple[str, str]:
+    return one.instance_type, one.collective
+
+
+def test_provisional_limits_are_those_shares_of_what_was_measured() -> None:
+    figures = {(*_kind(one), one.nodes, one.size_bytes): one.gb_per_s for one in measured_by_others()}
+    provisional = [limit for limit in known_limits() if limit.source.startswith("provisional: 90 % and 95 % of")]
+    assert len(provisional) > 10
+    for limit in provisional:
+        healthy = figures[(*_kind(limit), limit.nodes_min, limit.size_bytes)]
+        assert limit.fail_below_gb_per_s == pytest.approx(0.90 * healthy, abs=0.6)
+        assert limit.warn_below_gb_per_s == pytest.approx(0.95 * healthy, abs=1.4)
+
+
+POINTS = [
+    Limit("alltoall", 2, 2, GIB, 60, 70, "a", "2026-11-02"),
+    Limit("alltoall", 4, 4, GIB, 50, 60, "a", "2026-11-02"),
+    Limit("alltoall", 8, 16, GIB, 40, None, "b", "2026-11-01"),
+    Limit("alltoall", 8, 8, 4 * GIB, 60, 64, "b", "2026-11-01"),
+    Limit("alltoall", 128, 128, GIB, 20, None, "c", "2026-11-01"),
+    Limit("alltoall", 2, 2, 64 * GIB, 90, 95, "c", "2026-11-01"),
+]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "size", "fail", "warn", "note"),
+    [
+        (4, GIB, 50, 60, None),
+        (12, GIB, 40, None, None),
+        (3, GIB, 60 - 10 * 0.58496, 70 - 10 * 0.58496, "interpolated between 2 and 4 nodes"),
+        (6, GIB, 50 - 10 * 0.58496, None, "interpolated between 4 and 8 nodes"),
+        (8, 2 * GIB, 50, None, "interpolated between 1 GiB and 4 GiB"),
+        (1, GIB, None, None, None),  # fewer nodes than any limit
+        (256, GIB, None, None, None),  # more
+        (32, GIB, None, None, None),  # 16 and 128 are too far apart
+        (8, 8 * GIB, None, None, None),  # a larger size than any limit of 8 nodes
+        (2, 4 * GIB, None, None, None),  # 1 and 64 GiB are too far apart
+        (8, GIB // 2, None, None, None),
+    ],
+)
+def test_limits_between_known_ones(nodes: int, size: int, fail: float | None, warn: float | None, note: str) -> None:
+    found = limit_at(POINTS, nodes, size)
+    if fail is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.fail_below_gb_per_s == pytest.approx(fail, abs=1e-3)
+    assert found.warn_below_gb_per_s == (None if warn is None else pytest.approx(warn, abs=1e-3))
+    assert (found.note, found.size_bytes) == (note, size)
+    assert found.nodes_min <= nodes <= found.nodes_max
+
+
+def test_interpolated_in_both_ways_names_both_and_every_source() -> None:
+    points = [*POINTS, Limit("alltoall", 4, 4, 4 * GIB, 80, 90, "d", "2026-11-02")]
+    found = limit_at(points, 6, 2 * GIB)
+    assert found is not None
+    assert found.note == "interpolated between 1 GiB and 4 GiB, interpolated between 4 and 8 nodes"
+    assert (found.source, found.date) == ("a; d; b", "2026-11-01")
+    assert found.fail_below_gb_per_s == pytest.approx(65 - 15 * 0.58496, abs=1e-3)
+
+
+def test_two_nodes_of_an_all_reduce_say_nothing_about_three() -> None:
+    points = [Limit("all_reduce", n, n, GIB, 500 / n, None, "a", "2026-11-01") for n in (1, 2, 4, 8)]
+    assert limit_at(points, 3, GIB) is None
+    assert limit_at(points, 6, GIB) is not None
+
+
+def test_an_interpolated_limit_is_said_to_be_one() -> None:
+    limits = [
+        {**_limit(collective="all_reduce", nodes=nodes, size_bytes=1 << 32), "fail_below_gb_per_s": fail}
+        for nodes, fail in ((4, 480), (16, 460))
+    ]
+    log = SYNTH.replace("Rank", "Gone")
+    scenario = scenario_of(limits=limits, nodes=8, gpus_per_node=2)
+    outcome, message = outcomes(scenario, log)["bandwidth at 4 GiB"]
+    assert outcome == "fail"
+    assert "(fail below 470; interpolated between 4 and 16 nodes; test, 2026-11-27)" in message
+
+
+def _limit(**values: Any) -> dict[str, Any]:
+    return {"warn_below_gb_per_s": None, "source": "test", "date": "2026-11-27", **values}
+
+
+def test_exact_limits_leave_no_room_for_interpolated_ones() -> None:
+    none = scenario_of(limits=[])
+    found = find_limits(none, "alltoall", 2, [1 << power for power in range(20, 35)])
+    assert [limit.size_bytes for limit in found] == [2 * GIB, 16 * GIB]
+    found = find_limits(none, "alltoall", 2, [4 * GIB])
+    assert [limit.note for limit in found] == ["interpolated between 2 GiB and 16 GiB"]
+
+
+@pytest.mark.parametrize("instance_type", ["p5.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge"])
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 6, 16, 17, 31, 32, 33, 64])
+def test_slipway_check_knows_the_same_limits(nodes: int, instance_type: str, tmp_path: Path) -> None:
+    file = tmp_path / "demo.yaml"
+    queue = f"{{name: train, instance_type: {instance_type}, count: {nodes}, efa: true}}"
+    file.write_text(f"name: demo\nregion: us-east-1\nzone: us-east-1a\nqueues: [{queue}]\n")
+    try:
+        rules = [] if load_settings(file).acceptance.max_bytes == 1 << 34 else ["another sweep"]
+    except SettingsError as error:
+        rules = [fault.rule_name for fault in error.faults]
+    swept = [1 << power for power in range(20, 35)]
+    found = find_limits(scenario_of(limits=[], instance_type=instance_type), "all_reduce", nodes, swept)
+    assert rules == ([] if found else ["limit-unknown"])
+
+
+BASELINE = Baseline("all_reduce", 2, 1 << 32, 480.0, 0.1, 5, "2026-11-01T00:00:00Z", "2026-11-20T00:00:00Z")
+
+
+def test_a_baseline_has_a_floor_of_one_percent() -> None:
+    limit = baseline_limit(BASELINE)
+    assert limit.warn_below_gb_per_s == pytest.approx(480 * 0.97)
+    assert limit.fail_below_gb_per_s == pytest.approx(480 * 0.94)
+    wide = baseline_limit(replace(BASELINE, mad_gb_per_s=10.0))
+    assert wide.warn_below_gb_per_s == pytest.approx(480 - 3 * 14.826)
+    assert wide.fail_below_gb_per_s == pytest.approx(480 - 6 * 14.826)
+    assert limit.source == "this site's median 480, MAD 0.1 of 5 good runs since 2026-11-01"
+    assert baseline_limit(replace(BASELINE, mad_gb_per_s=1e3)).fail_below_gb_per_s == 0
+
+
+@pytest.mark.parametrize(
+    ("level", "outcome"), [(470.0, "pass"), (481.0, "warn"), (495.0, "warn"), (497.0, "fail"), (600.0, "fail")]
+)
+def test_measured_against_the_baseline(level: float, outcome: str) -> None:
+    scenario = replace(scenario_of(limits=[]), baselines=(replace(BASELINE, median_gb_per_s=level),))
+    found = outcomes(scenario, SYNTH)
+    assert found["bandwidth against the baseline at 4 GiB"][0] == outcome
+    assert "bandwidth" not in found  # a baseline is something to hold it against
+
+
+def test_a_baseline_takes_the_place_of_our_limit_but_for_its_floor() -> None:
+    values: dict[str, Any] = {"limits": [], "instance_type": "p6-b200.48xlarge", "nodes": 4, "gpus_per_node": 4}
+    scenario = scenario_of(**values)
+    scenario = replace(scenario, tests=(replace(scenario.tests[0], max_bytes=16 * GIB),))
+    text = SYNTH.replace("  4294967296    1073741824", " 17179869184    4294967296").replace("17286.0", "69144.0")
+    text = text.replace("17320.6", "69282.4").replace("465.87", "342.00").replace("464.94", "341.00")
+    text = text.replace("Rank", "Gone")
+    assert outcomes(scenario, text)["bandwidth at 16 GiB"][0] == "warn"
+    own = replace(BASELINE, nodes=4, size_bytes=16 * GIB, median_gb_per_s=345.0)
+    found = outcomes(replace(scenario, baselines=(own,)), text)
+    assert found["bandwidth at 16 GiB"][0] == "pass"
+    assert found["bandwidth against the baseline at 16 GiB"][0] == "pass"
+    slow = text.replace("342.00", "338.00")
+    found = outcomes(replace(scenario, baselines=(own,)), slow)
+    assert found["bandwidth against the baseline at 16 GiB"][0] == "pass"
+    assert found["bandwidth at 16 GiB"][0] == "fail"  # below 339, however low the site's runs have sunk
+
+
+def test_limits_of_the_scenario_hold_beside_a_baseline() -> None:
+    scenario = replace(scenario_of({"warn_below_gb_per_s": 470}), baselines=(replace(BASELINE, median_gb_per_s=465.0),))
+    found = outcomes(scenario, SYNTH)
+    assert found["bandwidth at 4 GiB"][0] == "warn"
+    assert found["bandwidth against the baseline at 4 GiB"][0] == "pass"
+
+
+def test_a_baseline_of_another_kind_is_not_used() -> None:
+    others = (replace(BASELINE, nodes=4), replace(BASELINE, collective="alltoall"), replace(BASELINE, size_bytes=GIB))
+    found = outcomes(replace(scenario_of(limits=[], instance_type="g6.48xlarge"), baselines=others), SYNTH)
+    assert found["bandwidth"][0] == "unjudged"
+    assert not [name for name in found if "baseline" in name]
+
+
+SHARES = [
+    # nodes, collective, instance type, bus bandwidth in GB/s at a large size, whether it is healthy; docs/acceptance.md
+    (2, "all_reduce", "p5.48xlarge", 487, True),
+    (4, "all_reduce", "p5.48xlarge", 357, True),
+    (32, "all_reduce", "p5.48xlarge", 321, True),
+    (2, "all_gather", "p5.48xlarge", 329, True),
+    (2, "alltoall", "p5.48xlarge", 79.2, True),
+    (32, "alltoall", "p5.48xlarge", 40.8, True),
+    (2, "all_reduce", "p4de.24xlarge", 78.3, True),
+    (4, "all_reduce", "p5en.48xlarge", 365, True),
+    (4, "all_reduce", "p6-b200.48xlarge", 377, True),
+    (2, "all_reduce", "p6-b300.48xlarge", 654, True),
+    (2, "all_reduce", "p5.48xlarge", 2.2, False),  # over TCP
+    (2, "all_reduce", "p5en.48xlarge", 257, False),  # half the rails
+]
+
+
+@pytest.mark.parametrize(("nodes", "collective", "instance_type", "busbw", "healthy"), SHARES)
+def test_share_of_the_network_cards(
+    nodes: int, collective: str, instance_type: str, busbw: float, healthy: bool
+) -> None:
+    cards = network_cards(instance_type)
+    assert cards is not None
+    limit = network_limit(cards, collective, nodes, 8, 16 * GIB)
+    assert limit is not None
+    assert (busbw >= limit.fail_below_gb_per_s) == healthy
+
+
+def test_share_of_the_network_cards_is_what_leaves_the_node() -> None:
+    assert through_cards("all_reduce", 2, 8) == pytest.approx(1 / 15)
+    assert through_cards("alltoall", 2, 8) == pytest.approx(8 / 15)
+    assert through_cards("all_reduce", 1, 8) is None
+    assert through_cards("sendrecv", 2, 8) is None
+    cards = network_cards("p5.48xlarge")
+    assert cards is not None
+    assert cards.gb_per_s == 50
+    assert network_limit(cards, "all_reduce", 2, 4, 16 * GIB) is None  # not all GPUs of the type: another share
+    assert network_limit(cards, "all_reduce", 2, 8, GIB) is None  # too small to be bound by the network
+    assert network_cards("g6.48xlarge") is None
+
+
+def test_the_network_is_that_of_the_instance_type() -> None:
+    for name, facts in INSTANCE_TYPES.items():
+        cards = network_cards(name)
+        if cards is not None:
+            assert cards.gpus == facts.gpus
+            assert cards.protocol == facts.plugin_protocol
+            assert facts.network_gbit_s is not None
+            assert cards.gb_per_s == pytest.approx(facts.network_gbit_s / 8 / facts.gpus)
+
+
+def test_too_little_through_the_network_cards_fails_beside_any_other_limit() -> None:
+    scenario = scenario_of(network={"provider": "efa"})
+    lines = NETWORK.format("efa", 32)
+    check = outcomes(scenario, lines + SYNTH)["bandwidth through the network cards"]
+    assert check == (
+        "pass",
+        "busbw=465.9 GB/s, expected >= 300 (fail below 300; 40 % of the 50 GB/s that the network cards have for each GPU,"
+        " 2026-11-27)",
+    )
+    slow = SYNTH.replace("465.87", "257.00")
+    assert outcomes(scenario, lines + slow)["bandwidth through the network cards"][0] == "fail"
+    assert "bandwidth through the network cards" not in outcomes(scenario_of(), slow)
+    assert "bandwidth through the network cards" not in outcomes(scenario_of(network={"provider": "tcp"}), slow)
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "protocol", "words"),
+    [
+        ("p5.48xlarge", "SENDRECV", "wrong transport on n1: protocol SENDRECV, expected RDMA on p5.48xlarge"),
+        ("p5.48xlarge", "RDMA", ""),
+        ("p4d.24xlarge", "SENDRECV", ""),
+        ("g6.48xlarge", "SENDRECV", ""),
+    ],
+)
+def test_wrong_protocol(instance_type: str, protocol: str, words: str) -> None:
+    scenario = scenario_of(network={"provider": "efa"}, instance_type=instance_type)
+    said = f"n1:1:1 [0] NCCL INFO NET/OFI Using transport protocol {protocol}\n" + NETWORK.format("efa", 32)
+    assert failed(scenario, said + SYNTH).get("network", "") == words
+
+
+def test_a_communicator_of_fewer_ranks() -> None:
+    said = "n1:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 8 cudaDev 0 nNodes 1\n"
+    line = "n1:1:1 [0] NCCL INFO comm 0x55d1 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 0\n"
+    assert "ranks" in failed(scenario_of(), said + line + SYNTH)
+    message = failed(scenario_of(), said + line + SYNTH)["ranks"]
+    assert message == "NCCL joined 8 ranks in one communicator at most, expected 16"
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "collective", "nodes", "words"),
+    [
+        ("g6.48xlarge", "all_reduce", 2, "Nothing is known of this instance type"),
+        ("g5.48xlarge", "alltoall", 4, "Nothing is known of this instance type"),
+        ("p4de.24xlarge", "alltoall", 2, "Limits of this instance type are known for all_reduce only"),
+        ("p5.48xlarge", "all_reduce", 3, "Limits are known on 1, 2, 4-16, 32 nodes at 8 GiB, 16 GiB"),
+        ("p5.48xlarge", "all_reduce", 8, "Others measured 351 GB/s at 4 GiB ("),
+    ],
+)
+def test_a_missing_limit_says_what_is_known(instance_type: str, collective: str, nodes: int, words: str) -> None:
+    scenario = scenario_of(limits=[], instance_type=instance_type, nodes=nodes, gpus_per_node=16 // nodes)
+    scenario = replace(scenario, tests=(replace(scenario.tests[0], collective=collective),))
+    outcome, message = outcomes(scenario, SYNTH)["bandwidth"]
+    assert outcome == "unjudged"
+    assert words in message
+    assert message.endswith("Add a limit to the scenario")
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "alltoall"])

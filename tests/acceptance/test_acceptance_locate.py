@@ -12,7 +12,7 @@ import pytest
 
 from acceptance.limits import known_limits
 from acceptance.locate import Fleet, FullScale, Result, Round, Rules, Verdict, decide
-from acceptance.locate.pairs import _collectives, _start
+from acceptance.locate.pairs import _collectives, begin
 from acceptance.scenario.model import LocateSettings, Scenario, Test
 
 LEVELS = {"all_reduce": 487.0, "alltoall": 79.2}  # GB/s of a healthy pair of p5.48xlarge, as in limits.json's sources
@@ -301,7 +301,7 @@ def test_what_the_runner_measures(
     nodes: int, collectives: tuple[str, ...], gpus: int, alone: str | None, pairs: list[str]
 ) -> None:
     wanted = scenario(nodes, *collectives, gpus=gpus)
-    record = _start(wanted, wanted.tests[0], list(names(nodes)))
+    record = begin(wanted, wanted.tests[0], list(names(nodes)), {})
     assert (record.alone, record.collectives) == (alone, pairs)
     assert set(record.sizes) >= set(pairs)
     assert tuple(pairs) == _collectives(wanted, wanted.tests[0], nodes, alone)
@@ -309,7 +309,7 @@ def test_what_the_runner_measures(
 
 def test_the_runner_takes_the_limits_that_are_known() -> None:
     wanted = scenario(16, "all_reduce", "alltoall")
-    record = _start(wanted, wanted.tests[0], list(names(16)))
+    record = begin(wanted, wanted.tests[0], list(names(16)), {})
     known = {
         (x.collective, x.nodes_min): x.fail_below_gb_per_s for x in known_limits() if x.instance_type == "p5.48xlarge"
     }
@@ -318,6 +318,6 @@ def test_the_runner_takes_the_limits_that_are_known() -> None:
     assert limits["alltoall", 2] == known["alltoall", 2]
     assert record.relative
     fixed = scenario(4, "all_reduce", pair_limit_gb_per_s=3.5)
-    record = _start(fixed, fixed.tests[0], list(names(4)))
+    record = begin(fixed, fixed.tests[0], list(names(4)), {})
     assert record.rules().limits["all_reduce", 2] == 3.5
     assert not record.relative

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HERE, Finished, make_scenario
+from conftest import Finished, make_programs, make_scenario
 
 pytestmark = pytest.mark.hosts
 Accept = Callable[..., Finished]
@@ -24,27 +24,12 @@ if [[ " ${nodes[*]} " == *" gpu-2 "* && " ${nodes[*]} " == *" gpu-3 "* ]]; then 
 """
 
 
-def programs(directory: Path, behaviour: str) -> list[str]:
-    """all_reduce_perf and alltoall_perf that behave so, made of the test program; give where they are."""
-    directory.mkdir()
-    source = (HERE / "program/all_reduce_perf").read_text()
-    first, rest = source.split("printf '# nccl-tests version", 1)
-    for collective in ("all_reduce", "alltoall"):
-        text = f"{first}collective={collective}\n{behaviour}\nprintf '# nccl-tests version{rest}"
-        if collective == "alltoall":
-            text = text.replace("* 2 * (n - 1) / n", "* (n - 1) / n").replace("all_reduce_perf", "alltoall_perf")
-        path = directory / f"{collective}_perf"
-        path.write_text(text)
-        path.chmod(0o755)
-    return [str(directory)]
-
-
 def parts(done: Finished) -> list[dict[str, Any]]:
     return [*done.report["locate"]["others"], *done.report["locate"]["pairs"]]
 
 
 def test_alltoall_pairs_name_the_node_whose_loss_an_all_reduce_hides(accept: Accept, tmp_path: Path) -> None:
-    scenario = make_scenario(nccl_tests_paths=programs(tmp_path / "build", LOSS))
+    scenario = make_scenario(nccl_tests_paths=make_programs(tmp_path / "build", LOSS))
     scenario["limits"][0].update(fail_below_gb_per_s=80, warn_below_gb_per_s=None)
     scenario["tests"].append({**scenario["tests"][0], "name": "alltoall", "collective": "alltoall"})
     scenario["limits"].append({**scenario["limits"][0], "collective": "alltoall", "fail_below_gb_per_s": 1})
@@ -66,7 +51,7 @@ def test_alltoall_pairs_name_the_node_whose_loss_an_all_reduce_hides(accept: Acc
 
 
 def test_a_bad_link_is_named_and_its_nodes_are_good(accept: Accept, tmp_path: Path) -> None:
-    done = accept(make_scenario(nccl_tests_paths=programs(tmp_path / "build", LINK)))
+    done = accept(make_scenario(nccl_tests_paths=make_programs(tmp_path / "build", LINK)))
     assert done.code == 1
     (link,) = done.report["locate"]["links"]
     assert (sorted(link["nodes"]), link["verdict"]) == (["gpu-2", "gpu-3"], "slow")

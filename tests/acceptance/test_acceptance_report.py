@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -11,47 +12,39 @@ import zipapp
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import copy, copytree, ignore_patterns
+from shutil import copytree, ignore_patterns
 from typing import Any
 
 import jsonschema
 import pytest
 from conftest import HERE, REPOSITORY, make_scenario
+from recorded import located, run_directory
 
 from acceptance.cli import main
+from acceptance.limits import known_limits
 from acceptance.report import build_report, write_report
+from acceptance.report.heatmap import heat_maps
+from acceptance.report.summary import code, plain
 from acceptance.report.terminal import table
-from acceptance.runner.follow import JobOutcome
-from acceptance.runner.record import RunRecord, TestRecord
 
 SCHEMA = json.loads((REPOSITORY / "acceptance/report/report.schema.json").read_text())
 
 
-def run_directory(root: Path, log: str | None = "90-SYNTH-v2.19-plain.txt", **changes: Any) -> Path:
-    """A finished run of two nodes, as the runner leaves it, without its reports."""
-    directory = root / "20261127T210000Z-train"
-    directory.mkdir()
-    scenario = make_scenario(nodes=2, gpus_per_node=8, cluster="ml")
-    scenario["tests"][0].update(min_bytes=1 << 30, max_bytes=1 << 32)
-    scenario["limits"][0].update(nodes=2, size_bytes=1 << 32, fail_below_gb_per_s=400, warn_below_gb_per_s=450)
-    scenario["limits"][0].update(changes.pop("limit", {}))
-    (directory / "scenario.json").write_text(json.dumps(scenario))
-    if log:
-        copy(HERE / "data" / log, directory / "all_reduce.out")
-    values = {"job_id": 7, "state": "COMPLETED", "exit_code": 0, "kind": "done", "message": "the job ended well"}
-    values.update(changes.pop("outcome", {}))
-    outcome = JobOutcome(nodes=["gpu-1", "gpu-2"], seconds=12.5, **values)
-    record = RunRecord(directory.name, "2026-11-27T21:00:00Z", "2026-11-27T21:00:20Z", "slurm 22.05.8")
-    record.nodes = {name: {"state": "IDLE", "trouble": None, "reason": None} for name in ("gpu-1", "gpu-2")}
-    record.tests = [TestRecord("all_reduce", "all_reduce.out", ["sbatch", "a b.sbatch"], outcome)]
-    for name, value in changes.items():
-        setattr(record, name, value)
-    record.write(directory)
-    return directory
-
-
+BASELINES = [
+    {"collective": "all_reduce", "nodes": 2, "size_bytes": size, "median_gb_per_s": level, "mad_gb_per_s": 0.4}
+    | {"runs": 4, "since": "2026-11-01T00:00:00Z", "until": "2026-11-20T00:00:00Z"}
+    for size, level in ((1 << 30, 437.0), (1 << 32, 466.0))
+]
+NAMES = [f"gpu-st-p5-{number}" for number in range(1, 9)]
 CASES: dict[str, dict[str, Any]] = {
     "accepted": {},
+    "accepted by a baseline": {"scenario": {"baselines": BASELINES}},
+    "slow against a baseline": {"scenario": {"baselines": [{**BASELINES[1], "median_gb_per_s": 500}]}},
+    "located": {
+        "limit": {"fail_below_gb_per_s": 470, "warn_below_gb_per_s": None},
+        "locate": located(NAMES, slow=NAMES[2], hanging=NAMES[5]),
+        "nodes": {name: {"state": "IDLE", "trouble": None, "reason": None} for name in NAMES},
+    },
     "slow": {"limit": {"fail_below_gb_per_s": 470, "warn_below_gb_per_s": None}},
     "killed": {
         "log": "99-SYNTH-killed-mid-row.txt",
@@ -65,7 +58,7 @@ CASES: dict[str, dict[str, Any]] = {
     "interrupted": {"interrupted": "stopped by SIGTERM", "tests": []},
     "infrastructure": {"infrastructure": "2 nodes are needed, 1 can be used: gpu-2 is down", "tests": []},
 }
-VERDICTS = {"accepted": "accepted", "interrupted": "error"}
+VERDICTS = {"accepted": "accepted", "accepted by a baseline": "accepted", "interrupted": "error"}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -74,11 +67,15 @@ def test_every_report_fits_the_schema(case: str, tmp_path: Path) -> None:
     written = json.loads((Path(report["directory"]) / "report.json").read_text())
     jsonschema.validate(written, SCHEMA)
     assert written["verdict"] == VERDICTS.get(case, "not accepted")
-    assert bool(written["failures"]) == (case != "accepted")
+    accepted = written["verdict"] == "accepted"
+    assert bool(written["failures"]) != accepted
     suites = ElementTree.parse(Path(report["directory"]) / "junit.xml").getroot()  # noqa: S314 - written just above
     bad = suites.findall(".//failure") + suites.findall(".//error")
-    assert bool(bad) == (case != "accepted")
+    assert bool(bad) != accepted
     assert len(table(report).splitlines()) < 60
+    summary = (Path(report["directory"]) / "summary.md").read_text()
+    assert summary.startswith(f"# Acceptance of ml: {written['verdict']}\n")
+    assert ("## What is wrong" in summary) != accepted
 
 
 def test_schema_refuses_what_it_does_not_know(tmp_path: Path) -> None:
@@ -94,6 +91,89 @@ def test_failure_line_says_measured_expected_limits_log_and_command(tmp_path: Pa
     assert "too slow: busbw=465.9 GB/s, expected >= 470 (fail below 470; " in text
     assert f"log: {directory}/all_reduce.out" in text
     assert "again: sbatch 'a b.sbatch'" in text
+
+
+def test_every_failure_has_its_log_and_the_command_that_repeats_it(tmp_path: Path) -> None:
+    directory = run_directory(tmp_path, **CASES["located"])
+    report = write_report(directory)
+    text = table(report)
+    assert f"    log: {directory}/locate-4-3.out\n    again: sbatch --parsable /runs/locate-4.sbatch" in text
+    for failure in report["failures"]:
+        assert failure["log"] is not None
+        assert failure["repeat"].startswith("sbatch ")
+    suites = ElementTree.parse(directory / "junit.xml").getroot()  # noqa: S314 - written just above
+    failure = next(one for one in suites.iter("failure") if "too slow" in one.get("message", ""))
+    assert f"log: {directory}/all_reduce.out\nagain: sbatch 'a b.sbatch'" in (failure.text or "")
+
+
+def test_a_report_tells_baseline_and_what_others_measured(tmp_path: Path) -> None:
+    (test,) = build_report(run_directory(tmp_path, **CASES["accepted by a baseline"]))["tests"]
+    assert [(one["size_bytes"], one["median_gb_per_s"]) for one in test["baseline"]] == [(1 << 30, 437), (1 << 32, 466)]
+    assert test["baseline"][1]["fail_below_gb_per_s"] == pytest.approx(466 * 0.94)
+    assert [(one["size_bytes"], one["gb_per_s"]) for one in test["references"]] == [(1 << 30, 435), (1 << 32, 465.87)]
+    assert [check["name"] for check in test["checks"]][-1] == "bandwidth against the baseline at 4 GiB"
+
+
+def test_the_same_report_again_from_the_same_files(tmp_path: Path) -> None:
+    directory = run_directory(tmp_path, **CASES["located"])
+    write_report(directory)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    write_report(directory)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
+def test_hostile_words_stay_words(tmp_path: Path) -> None:
+    evil = "x | y </td><script>alert(1)</script> `rm -rf` [a](http://b) \x1b[31m"
+    nodes = {evil: {"state": "DOWN", "trouble": "down", "reason": "\x07`# *bold*"}}
+    directory = run_directory(tmp_path, nodes=nodes, infrastructure=f"1 node: {evil}", tests=[])
+    report = write_report(directory)
+    assert "\x1b" not in table(report)
+    summary = (directory / "summary.md").read_text()
+    assert "\x1b" not in summary
+    assert "\x07" not in summary
+    row = next(line for line in summary.splitlines() if "infrastructure" in line and line.startswith("|"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 4  # no cell more
+    assert "\\<script\\>" in row
+    assert "\\`rm -rf\\` \\[a\\](http" in row
+    page = (directory / "report.html").read_text()
+    assert "<script>alert" not in page
+    ElementTree.parse(directory / "junit.xml")  # noqa: S314 - written just above
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("plain", "`plain`"), ("a`b", "``a`b``"), ("`x``", "``` `x`` ```"), ("a\nb", "`a b`")]
+)
+def test_code_in_markdown(text: str, shown: str) -> None:
+    assert code(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("# a", "\\# a"), ("1. a", "1\\. a"), ("465.9 GB/s", "465.9 GB/s"), ("- a-b", "\\- a-b"), ("a_b", "a\\_b")],
+)
+def test_words_in_markdown(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_heat_map_of_a_large_fleet_shows_the_bad_pairs_first(tmp_path: Path) -> None:
+    names = [f"gpu-{number}" for number in range(1, 201)]
+    nodes = {name: {"state": "IDLE", "trouble": None, "reason": None} for name in names}
+    locate = located(names, slow="gpu-150", hanging="gpu-199")
+    report = build_report(run_directory(tmp_path, locate=locate, nodes=nodes))
+    (one,) = heat_maps(report)
+    assert len(one["names"]) == 48
+    assert one["hidden"] == 152
+    assert {"gpu-150", "gpu-199", "gpu-149", "gpu-50"} <= set(one["names"])
+    assert one["names"] == sorted(one["names"], key=lambda name: int(name[4:]))  # as Slurm lists them
+    assert one["told"] == "300 pairs of 200 nodes, 6 results bad"
+    bad = [cell for cell in one["cells"] if cell["bad"]]
+    assert len(bad) == 12  # each on both sides of the diagonal
+    assert {cell["text"] for cell in bad} == {"", "✕"}
+    assert {cell["title"].split(": ", 1)[1] for cell in bad if cell["text"]} == {
+        "round 2: hang",
+        "round 3: hang",
+        "round 4: hang",
+    }
 
 
 def test_killed_run_says_when_and_where(tmp_path: Path) -> None:
@@ -125,7 +205,8 @@ def test_page_is_self_contained_and_escapes_what_it_shows(tmp_path: Path, monkey
     names = [tag for tag, _ in parsed.tags]
     assert "img" not in names
     assert names.count("script") == 3
-    assert not [a for tag, a in parsed.tags if tag in ("script", "link", "iframe") and ("src" in a or "href" in a)]
+    loaded = [a.get("src") or a.get("href") for tag, a in parsed.tags if tag in ("script", "link", "iframe", "img")]
+    assert set(loaded) == {None, "data:,"}  # an icon of its own, so that no browser asks for one
     assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in parsed.tags
     assert '"sizes": [1073741824, 2147483648, 4294967296]' in text
 
@@ -172,7 +253,7 @@ def test_list_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     assert "p5.48xlarge all_reduce" in capsys.readouterr().out
     assert main(["list", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["limits"]) == 8
+    assert len(json.loads(capsys.readouterr().out)["limits"]) == len(known_limits())
 
 
 def test_disk_full_is_a_line_and_not_a_traceback(tmp_path: Path) -> None:
@@ -203,3 +284,8 @@ def test_zipapp_runs_with_the_system_python_alone(tmp_path: Path) -> None:
     done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "in the archive" in (directory / "report.html").read_text()
+    argv = ["/usr/bin/python3", "-I", str(archive), "history", "--output", str(tmp_path)]
+    for options, words in (["--rebuild"], "history.sqlite: 1 run of "), ([], directory.name):
+        done = subprocess.run([*argv, *options], env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert words in done.stdout

@@ -121,7 +121,7 @@ def sweep_script(**changes: Any) -> str:
     assert faults == []
     nodes = [Node("gpu-1", "IDLE", None, None, "gpu:h100:8")]
     values = {
-        **common_values(scenario, nodes, "all_reduce"),
+        **common_values(scenario, nodes, "all_reduce", Path("/fsx/results/run")),
         **{"title": "t", "job_name": "j", "nodes": 4, "nodelist": "", "minutes": 6, "timeout_s": 300},
         **{"arguments": "-b 8", "status_file": "x.status"},
     }

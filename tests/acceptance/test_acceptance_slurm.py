@@ -175,7 +175,7 @@ def test_job_cancelled_by_someone_else_is_no_verdict(slurm: LoopbackSlurm, tmp_p
     runner = subprocess.Popen(argv, cwd=REPOSITORY, env=slurm.env, stdout=subprocess.PIPE, text=True)
     try:
         _until(lambda: "acceptance-all_reduce" in slurm.call("squeue", "-h", "-t", "R", "-o", "%j"))
-        slurm.call("scancel", "--name=acceptance-all_reduce")
+        slurm.call("scancel", *slurm.call("squeue", "-h", "-o", "%i").split())
         out, _ = runner.communicate(timeout=60)
     finally:
         runner.kill()

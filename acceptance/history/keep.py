@@ -1,0 +1,65 @@
+"""What a run does with the history: it takes its baselines from there, and puts itself in when it has ended.
+
+Nothing here may cost a run its report: whatever is wrong with the history is said, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from acceptance.errors import AcceptanceError
+from acceptance.history.metrics import write_metrics
+from acceptance.history.read import baselines
+from acceptance.history.store import insert, reading, snapshot, writing
+from acceptance.scenario.load import load_scenario
+from acceptance.scenario.model import Baseline, Scenario
+from acceptance.upload import upload_file
+
+HISTORY_FILE = "history.sqlite"
+Say = Callable[[str], None]
+
+
+def known_baselines(path: Path, scenario: Scenario, say: Say) -> tuple[Baseline, ...]:
+    """The site's baselines for a scenario; none while there are too few good runs or the history cannot be read."""
+    try:
+        if not path.exists():
+            return ()
+        with reading(path) as connection:
+            return baselines(connection, scenario)
+    except (AcceptanceError, OSError) as error:
+        say(f"history not read, so there is no baseline: {error}")
+        return ()
+
+
+def with_baselines(values: dict[str, Any], found: tuple[Baseline, ...]) -> dict[str, Any]:
+    """The scenario of a run as its directory keeps it, so that its report can be made again with the same baselines."""
+    return {**values, "baselines": [asdict(one) for one in found]}
+
+
+def remember(path: Path, report: dict[str, Any], say: Say) -> None:
+    """Put a run that has ended into the history and into the node exporter's metrics."""
+    try:
+        write_metrics(report)
+    except OSError as error:
+        say(f"metrics not written: {error.filename or 'slipway_acceptance.prom'}: {error.strerror}")
+    try:
+        scenario = load_scenario(Path(report["directory"]) / "scenario.json")
+        with writing(path) as connection:
+            insert(connection, report, scenario)
+    except AcceptanceError as error:
+        say(f"history not written, the report is whole without it: {error}")
+
+
+def send_history(path: Path, cluster: str, url: str, say: Say) -> None:
+    """Copy the history below an S3 address as `history-CLUSTER.sqlite`: a snapshot, so that nothing is half written."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="acceptance-") as folder:
+            copy = Path(folder) / f"history-{cluster}.sqlite"
+            snapshot(path, copy)
+            say(f"uploaded: {upload_file(copy, url)}")
+    except (AcceptanceError, OSError) as error:
+        say(f"history not uploaded: {error}")

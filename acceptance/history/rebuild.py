@@ -1,0 +1,53 @@
+"""Making the history again, or completing it, from the run directories that are still there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from acceptance.errors import InputError
+from acceptance.history.store import HistoryFault, insert, reading, writing
+from acceptance.report.build import build_report
+from acceptance.scenario.load import load_scenario
+
+
+def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
+    """Put every run below `output` into the history; what is no database is put aside first. Give the number of runs.
+
+    Runs whose directories are gone stay as they are. Raises EnvironmentFault, InputError.
+    """
+    try:
+        directories = sorted(one for one in output.iterdir() if (one / "run.json").is_file())
+    except OSError as error:
+        raise InputError([f"{output}: {error.strerror}. Hint: give the directory that holds the runs"]) from None
+    found = []
+    for directory in directories:
+        try:
+            report, scenario = build_report(directory.resolve()), load_scenario(directory / "scenario.json")
+        except InputError as error:
+            say(f"left out: {error.faults[0]}")
+            continue
+        if report["purpose"] == "accept":
+            found.append((report, scenario))
+    _put_aside(path, say)
+    with writing(path) as connection:
+        for report, scenario in found:
+            insert(connection, report, scenario)
+    return len(found)
+
+
+def _put_aside(path: Path, say: Callable[[str], None]) -> None:
+    if not path.exists():
+        return
+    try:
+        with reading(path) as connection:
+            found = connection.execute("PRAGMA quick_check").fetchone()[0]
+            if found == "ok":
+                return
+    except HistoryFault as fault:
+        if not fault.corrupt:
+            raise
+    aside = f".corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    path.rename(path.with_name(path.name + aside))
+    say(f"{path}: is no whole database; it is now {path.name}{aside}")

@@ -1,0 +1,183 @@
+"""The history's file: SQLite, one file, its schema and how a run gets into it.
+
+The journal is SQLite's default one (DELETE), not a write-ahead log: the file lies beside the runs on the shared file
+system, and a write-ahead log needs memory that all its users share, which hosts of a cluster do not. Writers wait for
+each other, for `BUSY_S` at most. A report never depends on this file: it can be made again from the run directories.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from acceptance.errors import EnvironmentFault, InputError
+from acceptance.scenario.model import Scenario
+
+BUSY_S = 10.0  # seconds that a writer waits for another one
+MIGRATIONS = (
+    # 0 -> 1
+    """
+    CREATE TABLE runs (
+        cluster TEXT NOT NULL, run_id TEXT NOT NULL, directory TEXT NOT NULL, started TEXT NOT NULL, finished TEXT,
+        partition TEXT NOT NULL, instance_type TEXT NOT NULL, nodes INTEGER NOT NULL, gpus_per_node INTEGER NOT NULL,
+        setup TEXT NOT NULL, versions TEXT NOT NULL, verdict TEXT NOT NULL, summary TEXT NOT NULL,
+        PRIMARY KEY (cluster, run_id));
+    CREATE TABLE measures (
+        cluster TEXT NOT NULL, run_id TEXT NOT NULL, test TEXT NOT NULL, collective TEXT NOT NULL,
+        size_bytes INTEGER NOT NULL, busbw_gb_per_s REAL NOT NULL, outcome TEXT NOT NULL, sound INTEGER NOT NULL,
+        warned INTEGER NOT NULL,
+        PRIMARY KEY (cluster, run_id, test, size_bytes));
+    CREATE TABLE nodes (
+        cluster TEXT NOT NULL, run_id TEXT NOT NULL, name TEXT NOT NULL, verdict TEXT NOT NULL,
+        evidence TEXT NOT NULL, best_gb_per_s REAL,
+        PRIMARY KEY (cluster, run_id, name));
+    CREATE INDEX runs_by_kind ON runs (instance_type, gpus_per_node, nodes, started);
+    """,
+)
+_TABLES = ("runs", "measures", "nodes")
+
+
+class HistoryFault(EnvironmentFault):
+    """The history cannot be read or written. `corrupt`: what the file holds is no (whole) database."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        said = " ".join(str(error).split())
+        self.corrupt = isinstance(error, sqlite3.DatabaseError) and any(
+            words in said for words in ("not a database", "malformed")
+        )
+        super().__init__(f"{path}: {said}. Hint: {_hint(said, self.corrupt)}")
+
+
+def _hint(said: str, corrupt: bool) -> str:
+    if corrupt:
+        return "`acceptance history --rebuild` puts it aside and makes it again from the run directories"
+    if "locked" in said:
+        return f"another run held it for {BUSY_S:g} s; `acceptance history --rebuild` adds what is missing"
+    if "full" in said:
+        return "free some space, then `acceptance history --rebuild` adds what is missing"
+    if "locking protocol" in said or "disk I/O error" in said:
+        return "is the file system mounted with locks (Lustre: flock)? Give --history a local file otherwise"
+    return "may this user write there? `acceptance history --rebuild` adds what is missing"
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a history that is there. Raises InputError if there is none, HistoryFault if it cannot be read."""
+    if not path.is_file():
+        hint = "Hint: give --output or --history; `acceptance history --rebuild` makes it from the run directories"
+        raise InputError([f"{path}: there is no history. {hint}"])
+    with _connected(path, "rw") as connection:
+        yield connection
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open or make a history and hold it in one transaction, which ends with the block. Raises HistoryFault."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HistoryFault(path, error) from None
+    with _connected(path, "rwc") as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+@contextmanager
+def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    try:
+        uri = f"{path.absolute().as_uri()}?mode={mode}"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)) as connection:
+            connection.row_factory = sqlite3.Row
+            _migrate(connection, path)
+            yield connection
+    except sqlite3.Error as error:
+        raise HistoryFault(path, error) from None
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the schema to the newest version; two processes at once are one after the other."""
+    if _version(connection) < len(MIGRATIONS):
+        connection.execute("BEGIN IMMEDIATE")
+        for number in range(_version(connection), len(MIGRATIONS)):
+            for statement in MIGRATIONS[number].split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number + 1}")
+        connection.execute("COMMIT")
+    if _version(connection) > len(MIGRATIONS):
+        known = f"it has schema {_version(connection)}, this program knows {len(MIGRATIONS)}"
+        raise EnvironmentFault(f"{path}: was written by a newer acceptance ({known}). Hint: use that one")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def snapshot(path: Path, copy: Path) -> None:
+    """Copy the history as it is between two transactions. Raises InputError, HistoryFault."""
+    with reading(path) as connection, closing(sqlite3.connect(copy)) as target:
+        connection.backup(target)
+
+
+def setup_text(scenario: Scenario) -> str:
+    """What changes figures without changing the hardware, as JSON; '{}' where the scenario says nothing of it."""
+    setup: dict[str, Any] = {}
+    if scenario.container is not None:
+        setup["container"] = scenario.container.image
+    if scenario.environment:
+        setup["environment"] = dict(scenario.environment)
+    return json.dumps(setup, sort_keys=True)
+
+
+def insert(connection: sqlite3.Connection, report: dict[str, Any], scenario: Scenario) -> None:
+    """Put one run in, in the place of what was there of it."""
+    key = (report["cluster"], report["run_id"])
+    for name in _TABLES:
+        connection.execute(f"DELETE FROM {name} WHERE cluster = ? AND run_id = ?", key)  # noqa: S608 - names above
+    facts = ("directory", "started", "finished", "partition", "instance_type", "nodes_expected", "gpus_per_node")
+    texts = (setup_text(scenario), json.dumps(report["versions"], sort_keys=True))
+    values = (*key, *(report[name] for name in facts), *texts, report["verdict"], report["summary"])
+    connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608 - only marks
+    for test in report["tests"]:
+        connection.executemany(
+            "INSERT OR REPLACE INTO measures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", _measures(key, test)
+        )
+    nodes = [(*key, n["name"], n["verdict"], n["evidence"], n["best"]) for n in report["nodes"]]
+    connection.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?)", nodes)
+
+
+def _measures(key: tuple[str, str], test: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """The rows of a test, each with how its size was judged.
+
+    sound: nothing but the speed was found wrong; warned: some size was slower than it should be.
+    """
+    outcomes: dict[int, list[str]] = {}
+    for check in test["checks"]:
+        if check["limit"]:
+            outcomes.setdefault(check["limit"]["size_bytes"], []).append(check["outcome"])
+    sound = not any(c["outcome"] == "fail" and not c["name"].startswith("bandwidth") for c in test["checks"])
+    warned = any(outcome != "pass" for own in outcomes.values() for outcome in own)
+    rank = ("pass", "warn", "fail").index
+    return [
+        (
+            *key,
+            test["name"],
+            test["collective"],
+            row["size"],
+            row["measured_busbw_gb_per_s"],
+            max(outcomes.get(row["size"], []), key=rank, default="unjudged"),
+            int(sound),
+            int(warned),
+        )
+        for row in test["rows"]
+        if row["measured_busbw_gb_per_s"] is not None
+    ]

@@ -1,0 +1,134 @@
+"""What the history says: how each kind of measurement developed, and how two runs differ. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any
+
+from acceptance.history.read import Kind, Point, baseline_of
+from acceptance.history.significance import ALPHA, LEAST, MOST_RUNS, lowest_step, runs_needed
+from acceptance.limits import spread
+
+LEAST_DROP = 0.01  # of the median: less than healthy runs differ by is no degradation, however significant
+_PAIR_SIGMAS = 3 * 2**0.5  # the difference of two single values spreads by the root of two more than one
+
+
+@dataclass(frozen=True)
+class Trend:
+    """One kind of measurement over time. verdict: steady, degraded or 'too few runs'.
+
+    The last 24 runs are split where the later ones are lowest against the earlier. later, earlier: their medians in
+    GB/s; change: later against earlier, as a fraction; p: of the rank test, times the number of series of the report;
+    runs_needed: how many runs it takes at least to tell a degradation from chance.
+    """
+
+    kind: Kind
+    points: tuple[Point, ...]
+    verdict: str
+    later_runs: int | None = None
+    later_gb_per_s: float | None = None
+    earlier_gb_per_s: float | None = None
+    change: float | None = None
+    p: float | None = None
+    runs_needed: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the object of `acceptance history --json`."""
+        found = baseline_of(self.kind, list(self.points))
+        names = ("verdict", "later_runs", "later_gb_per_s", "earlier_gb_per_s", "change", "p", "runs_needed")
+        told = {name: getattr(self, name) for name in names}
+        points = [asdict(point) for point in self.points]
+        return {
+            **asdict(self.kind),
+            **told,
+            "baseline": asdict(found) if found else None,
+            "points": points,
+        }
+
+
+def trends(found: dict[Kind, list[Point]]) -> list[Trend]:
+    """Judge every kind that is judged in runs, or is the largest of its sweep.
+
+    The chance of a false alarm is kept over all of them together (Bonferroni's correction).
+    """
+    told = [kind for kind in found if _worth_telling(kind, found)]
+    told.sort(key=lambda kind: (kind.instance_type, kind.collective, kind.nodes, kind.setup, kind.size_bytes))
+    return [_trend(kind, found[kind], len(told)) for kind in told]
+
+
+def _worth_telling(kind: Kind, found: dict[Kind, list[Point]]) -> bool:
+    sweep = [other.size_bytes for other in found if _sweep(other) == _sweep(kind)]
+    return kind.size_bytes == max(sweep) or any(point.outcome != "unjudged" for point in found[kind])
+
+
+def _sweep(kind: Kind) -> tuple[object, ...]:
+    return kind.instance_type, kind.gpus_per_node, kind.nodes, kind.setup, kind.collective
+
+
+def _trend(kind: Kind, points: list[Point], tests: int) -> Trend:
+    """Judge one kind. tests: how many series the chance of a false alarm is shared by."""
+    needed = runs_needed(ALPHA / tests)
+    trend = Trend(kind, tuple(points), "too few runs", runs_needed=needed)
+    values = [point.gb_per_s for point in points][-MOST_RUNS:]
+    if len(values) < 2 * LEAST:
+        return trend
+    later, p = lowest_step(values)
+    now, before = median(values[-later:]), median(values[:-later])
+    change = now / before - 1 if before else 0.0
+    found = replace(trend, later_runs=later, later_gb_per_s=now, earlier_gb_per_s=before, change=change, p=p * tests)
+    if p * tests <= ALPHA and change <= -LEAST_DROP:
+        return replace(found, verdict="degraded")
+    return replace(found, verdict="steady" if len(values) >= needed else "too few runs")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two runs at one size, in GB/s. noise: what two single runs may differ by; known: it comes from this site's runs.
+
+    verdict: alike, slower or faster (the second against the first).
+    """
+
+    collective: str
+    size_bytes: int
+    first: float
+    second: float
+    noise: float
+    known: bool
+
+    @property
+    def change(self) -> float:
+        """Second against first, as a fraction."""
+        return self.second / self.first - 1 if self.first else 0.0
+
+    @property
+    def verdict(self) -> str:
+        """Whether the two differ by more than the noise."""
+        if abs(self.second - self.first) <= self.noise:
+            return "alike"
+        return "slower" if self.second < self.first else "faster"
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the object of `acceptance history --compare --json`."""
+        return {**asdict(self), "change": self.change, "verdict": self.verdict}
+
+
+def compare(found: dict[Kind, list[Point]], first: str, second: str) -> list[Difference]:
+    """The sizes that two runs have in common, each with what single runs may differ by.
+
+    One value a run has no significance of its own. It is held against the spread of the good runs of its kind, and
+    where there are fewer than three of them against 1 % of the first, which is what healthy clusters stay within.
+    """
+    differences = []
+    for kind, points in sorted(found.items(), key=lambda one: (one[0].collective, one[0].size_bytes)):
+        # Runs with other variables may well be compared, so that one sees what these change.
+        twins = [other for other in found if replace(other, setup=kind.setup) == kind]
+        seconds = [point.gb_per_s for other in twins for point in found[other] if point.run_id == second]
+        firsts = [point.gb_per_s for point in points if point.run_id == first]
+        if firsts and seconds:
+            own = baseline_of(kind, points)
+            level, mad = (own.median_gb_per_s, own.mad_gb_per_s) if own else (firsts[-1], 0.0)
+            noise = _PAIR_SIGMAS * spread(level, mad)
+            pair = (firsts[-1], seconds[-1])
+            differences.append(Difference(kind.collective, kind.size_bytes, *pair, noise, own is not None))
+    return differences

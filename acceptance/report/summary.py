@@ -1,0 +1,63 @@
+"""The report as a short text in Markdown, for a ticket, a chat or a merge request."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from acceptance.report.terminal import judged_lines
+from acceptance.terminal import printable
+
+_MOST = 10  # failures, and nodes that are not good
+_LONGEST = 500  # characters of a failure
+_SPECIAL = re.compile(r"[\\`*_\[\]<>|~&]|^[#+=-]|^\d+[.)](?=\s)")
+
+
+def render_summary(report: dict[str, Any]) -> str:
+    """Give the text."""
+    lines = [f"# Acceptance of {plain(report['cluster'])}: {report['verdict']}", ""]
+    lines += [plain(report["summary"]), ""] if report["summary"] else []
+    size = f"{report['nodes_expected']} x {report['instance_type']}, partition {report['partition']}"
+    when = f"{report['started']} to {report['finished'] or '?'}"
+    lines += [f"{plain(size)}; run {code(report['run_id'])}, {when}.", ""]
+    if report["tests"]:
+        heads = ("Test", "Verdict", "Size", "GB/s", "Fail below", "Warn below")
+        lines += _table(heads, judged_lines(report["tests"]))
+    bad = [node for node in report["nodes"] if node["verdict"] != "good"]
+    good = len(report["nodes"]) - len(bad)
+    lines += ["", f"Nodes: {good} good" + (f", {len(bad)} not:" if bad else "."), ""]
+    if bad:
+        rows: list[tuple[str, ...]] = [(n["name"], n["verdict"], n["evidence"]) for n in bad[:_MOST]]
+        lines += [*_table(("Node", "Verdict", "Evidence"), rows), *_more(bad), ""]
+    if report["failures"]:
+        lines += ["## What is wrong", ""]
+        for failure in report["failures"][:_MOST]:
+            lines.append(f"- {plain(failure['what'][:_LONGEST])}")
+            lines += [f"  - log: {code(report['directory'] + '/' + failure['log'])}"] if failure["log"] else []
+            lines += [f"  - again: {code(failure['repeat'])}"] if failure["repeat"] else []
+        lines += [*_more(report["failures"]), ""]
+    versions = ", ".join(f"{name.replace('_', ' ')} {version}" for name, version in report["versions"].items())
+    lines += [f"Versions: {plain(versions)}. Everything: {code(report['directory'] + '/report.html')}", ""]
+    return "\n".join(lines)
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, in one line."""
+    return _SPECIAL.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", printable(text))
+
+
+def code(text: str) -> str:
+    """Text as code, whatever backquotes are in it."""
+    text = printable(text)
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    return lines + [f"| {' | '.join(plain(cell[:_LONGEST]) for cell in row)} |" for row in rows]
+
+
+def _more(things: list[Any]) -> list[str]:
+    return ["", f"and {len(things) - _MOST} more in the report"] if len(things) > _MOST else []
