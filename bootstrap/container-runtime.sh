@@ -1,0 +1,113 @@
+# shellcheck shell=bash
+# container-runtime.sh: turns enroot and pyxis on, which ParallelCluster's images bring installed but off. Sourced.
+#
+# enroot's configuration and directories are each node's own; Slurm's plug-in stack is below /opt/slurm, which the head
+# node shares with all others. Source: the ParallelCluster guide, "Running containerized jobs with Pyxis" (read 2026-11).
+
+readonly RUNTIME_STORAGE=/var/lib/enroot
+readonly RUNTIME_NVME=/scratch
+readonly RUNTIME_SLURM=/opt/slurm/etc
+readonly RUNTIME_PLUGINS=(/usr/local/lib/slurm/spank_pyxis.so /opt/slurm/lib/slurm/spank_pyxis.so)
+readonly RUNTIME_TIMEOUT_S=30
+readonly RUNTIME_NOTE=$SLIPWAY_STATE_DIR/pyxis.sha256
+readonly RUNTIME_NAMESPACES=/proc/sys/kernel/apparmor_restrict_unprivileged_userns
+
+# The instance's NVMe where everybody may write to it, else the root disk.
+runtime::storage() {
+  if mountpoint --quiet "$RUNTIME_NVME" && (($((8#$(stat --format %a "$RUNTIME_NVME"))) & 2)); then
+    printf '%s' "$RUNTIME_NVME"
+  else
+    printf '%s' "$RUNTIME_STORAGE"
+  fi
+}
+
+runtime::enroot() {
+  local storage
+  storage=$(runtime::storage)
+  file::directory /etc/enroot 0755
+  file::render enroot.conf.j2 /etc/enroot/enroot.conf 0644 "STORAGE=$storage"
+  file::render slipway-containers.conf.j2 /etc/tmpfiles.d/slipway-containers.conf 0644 "STORAGE=$storage"
+  timeout "$RUNTIME_TIMEOUT_S" systemd-tmpfiles --create /etc/tmpfiles.d/slipway-containers.conf
+}
+
+# Ubuntu 24.04 forbids what enroot lives on: namespaces of users without rights (enroot issue 247).
+runtime::namespaces() {
+  [ -e "$RUNTIME_NAMESPACES" ] || return 0
+  file::put - /etc/sysctl.d/90-slipway-containers.conf 0644 <<'CONF'
+# Written by Slipway: enroot starts containers in user namespaces of users without rights.
+kernel.apparmor_restrict_unprivileged_userns = 0
+CONF
+  [ "$(<"$RUNTIME_NAMESPACES")" = 0 ] || printf '0\n' >"$RUNTIME_NAMESPACES"
+}
+
+runtime::plugin() { # prints the plug-in's path
+  local plugin
+  for plugin in "${RUNTIME_PLUGINS[@]}"; do
+    if [ -f "$plugin" ]; then
+      printf '%s' "$plugin"
+      return 0
+    fi
+  done
+  log::die "spank_pyxis.so is on none of ${RUNTIME_PLUGINS[*]}" \
+    "take ParallelCluster's image of 3.11 or newer, install pyxis in yours, or set containers.pyxis: false"
+}
+
+# Includes the directory of the plug-ins; lines of the site stay.
+runtime::plugstack() {
+  local stack=$RUNTIME_SLURM/plugstack.conf include="include $RUNTIME_SLURM/plugstack.conf.d/*.conf"
+  file::directory "$stack.d" 0755
+  if [ ! -f "$stack" ]; then
+    printf '%s\n' "$include" | file::put - "$stack" 0644
+  elif ! grep --quiet "^include .*plugstack.conf.d/" "$stack"; then
+    printf '%s\n%s\n' "$(<"$stack")" "$include" | file::put - "$stack" 0644
+  fi
+}
+
+# Tells Slurm only what it was not told yet; noted after that, so a run that was killed in between tells it again.
+runtime::reconfigure() {
+  local wanted
+  wanted=$({ cat "$RUNTIME_SLURM/plugstack.conf" "$RUNTIME_SLURM"/plugstack.conf.d/*.conf 2>/dev/null || true; } | sha256sum)
+  if [ "$wanted" = "$(cat "$RUNTIME_NOTE" 2>/dev/null)" ] || ! systemctl is-active --quiet slurmctld; then
+    return 0
+  fi
+  timeout --kill-after=5 "$RUNTIME_TIMEOUT_S" scontrol reconfigure ||
+    log::die "slurmctld did not read its configuration anew" "run 'scontrol reconfigure', and see /var/log/slurmctld.log"
+  mkdir -p "$SLIPWAY_STATE_DIR"
+  printf '%s\n' "$wanted" | file::put - "$RUNTIME_NOTE" 0644
+}
+
+runtime::head() { # PYXIS
+  local conf=$RUNTIME_SLURM/plugstack.conf.d/pyxis.conf plugin
+  if [ "$1" = true ]; then
+    plugin=$(runtime::plugin)
+    runtime::plugstack
+    file::render pyxis.conf.j2 "$conf" 0644 "PLUGIN=$plugin"
+  elif [ -f "$RUNTIME_NOTE" ] && grep --quiet --no-messages '^# Written by Slipway' "$conf"; then
+    rm -f "$conf"
+    log::info "removed $conf"
+  fi
+  # Never on: nothing to tell.
+  [ "$1" = true ] || [ -f "$RUNTIME_NOTE" ] || return 0
+  runtime::reconfigure
+}
+
+runtime::main() { # headnode|compute
+  local pyxis
+  env::load "$SLIPWAY_NODE_ENV"
+  pyxis=$(env::get CONTAINERS_PYXIS true)
+  [[ $pyxis =~ ^(true|false)$ ]] ||
+    log::die "$SLIPWAY_NODE_ENV: CONTAINERS_PYXIS = '$pyxis': neither true nor false" "correct CONTAINERS_PYXIS in /etc/slipway/site.env"
+  if ! command -v enroot >/dev/null; then
+    log::info "enroot is not in this image: nothing to configure"
+    return 0
+  fi
+  runtime::enroot
+  runtime::namespaces
+  if [ ! -d "$RUNTIME_SLURM" ]; then
+    log::info "no Slurm in $RUNTIME_SLURM: pyxis is not configured"
+  elif [ "$1" = headnode ]; then
+    runtime::head "$pyxis"
+  elif [ "$pyxis" = true ]; then
+    runtime::plugin >/dev/null
+  fi
+}

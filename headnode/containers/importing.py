@@ -1,0 +1,293 @@
+"""One image: ask what it is, import it beside its place, check it, give it its name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headnode.containers import places, registry, tools
+from headnode.containers.credentials import Credential
+from headnode.containers.images import Image
+from headnode.containers.registry import Manifest, RegistryError
+from headnode.containers.tools import Limits, ToolFault
+
+TRIES = 3
+UNPACKED = 3  # bytes on disk, unpacked, for one compressed byte: an estimate of ours that only a warning rests on
+# What commands say -> what it means. The first that fits tells the user.
+MEANINGS = (
+    (("no space left", "write failed because no space", "failed to write to output"), "the disk is full"),
+    (("checksum mismatch", "unexpected end of file", "curl: (18)"), "a layer arrived damaged"),
+    (("curl: (6)", "curl: (7)", "curl: (28)", "curl: (56)"), "the registry could not be reached"),
+    (("returned error code: 401", "returned error code: 403"), "the registry refused the key"),
+)
+
+
+OCI = "the image is in OCI's format, which enroot 3 cannot read: copy it with `skopeo copy --format v2s2`"
+
+
+@dataclass
+class Job:
+    """One file to make, and how far it is. ``state``: waiting, importing, ready or failed.
+
+    ``refusal``: why the registry gave no manifest; ``wanted``: its layers are to be fetched, of which ``here_before``
+    bytes were here when the run began.
+    """
+
+    image: Image
+    suffix: str
+    state: str = "waiting"
+    detail: str = ""
+    hint: str = ""
+    manifest: Manifest | None = None
+    refusal: str = ""
+    wanted: bool = False
+    here_before: int = 0
+
+    @property
+    def name(self) -> str:
+        """The file's name below containers/."""
+        return f"{self.image.stem}.{self.suffix}"
+
+    def settle(self, state: str, detail: str, hint: str = "") -> None:
+        """Note how it ended."""
+        self.state, self.detail, self.hint = state, detail, hint
+
+
+class Failed(Exception):
+    """An import that did not come about: one line for the user."""
+
+
+@dataclass
+class Importer:
+    """Makes image files below ``containers``, with logs below ``logs``; many threads may use it at a time."""
+
+    containers: Path
+    logs: Path
+    shop: places.Workshop
+    credentials: Mapping[str, Credential]
+    limits: Limits
+    refresh: bool
+    stopped: threading.Event = field(default_factory=threading.Event)
+    _reserved: dict[str, int] = field(default_factory=dict)
+    _space: threading.Condition = field(default_factory=threading.Condition)
+
+    def run_if_free(self, job: Job) -> bool:
+        """Import, if it is not there; false when somebody else is at it. The job's state says the rest."""
+        # One lock for each image, over all runs on all nodes.
+        lock = places.Lock(self.containers / f".{job.name}.lock")
+        try:
+            if not lock.acquire():
+                return False
+            self._run(job)
+        except (Failed, OSError) as error:
+            job.settle("failed", f"{error}", self._log(job))
+        finally:
+            lock.release()
+        return True
+
+    def _run(self, job: Job) -> None:
+        if tools.missing(job.suffix):
+            raise Failed(f"{tools.missing(job.suffix)} is not installed on this node")
+        if self._there(job):
+            return
+        if job.manifest is None:
+            raise Failed(job.refusal)
+        job.state = "importing"
+        self._with_space(job, job.manifest)
+
+    # ------------------------------------------------------------------------------------------------ is it there?
+
+    def survey(self, job: Job) -> None:
+        """Ask the registry what the image is now: all images before the first import, so that refusals show at once."""
+        if tools.missing(job.suffix):
+            return
+        try:
+            job.manifest = registry.manifest(job.image, self.credentials)
+        except RegistryError as error:
+            job.refusal = str(error)
+            return
+        job.wanted = self._known(job) is None or (self.refresh and self._known(job) != job.manifest.digest)
+        job.here_before = self.shop.fetched(job.manifest.layers)
+
+    def _known(self, job: Job) -> str | None:
+        """The digest of the file that is there; empty when nobody noted it, None when there is no file."""
+        target = self.containers / job.name
+        return places.read_info(target, self._info(job)).get("digest", "") if target.is_file() else None
+
+    def _there(self, job: Job) -> bool:
+        """Whether the file is there and stays; tells what the registry has under the same tag now."""
+        known = self._known(job)
+        if known is None:
+            return False
+        now = job.manifest.digest if job.manifest else ""
+        if not now:
+            job.settle("ready", f"is there already; not compared: {job.refusal}")
+        elif known == now:
+            job.settle("ready", f"is there already, unchanged ({_short(known)})")
+        elif not known:
+            job.settle("ready", "is there already; its digest was not noted: --refresh imports it anew")
+        else:
+            text = f"is there already; the registry has another image under this tag now ({_short(known)} here, "
+            job.settle("ready", f"{text}{_short(now)} there): --refresh imports it")
+        return not self.refresh or not now or known == now
+
+    # ------------------------------------------------------------------------------------------------------- space
+
+    def _with_space(self, job: Job, manifest: Manifest) -> None:
+        """Wait until the disks have room beside what runs already, then import."""
+        need = manifest.size * (1 + UNPACKED)
+        self._refuse_if_too_small(manifest.size - self.shop.fetched(manifest.layers), manifest.size)
+        with self._space:
+            while self._reserved and need + sum(self._reserved.values()) > places.free_bytes(self.shop.root):
+                self._space.wait(1.0)
+            self._reserved[job.name] = need
+        try:
+            self._with_slot(job, manifest, need)
+        finally:
+            with self._space:
+                del self._reserved[job.name]
+                self._space.notify_all()
+
+    def _refuse_if_too_small(self, to_fetch: int, size: int) -> None:
+        """Layers are kept compressed while they are unpacked, and an image is hardly smaller than its layers."""
+        for place, need in ((self.shop.root, to_fetch), (self.containers, size // 2)):
+            free = places.free_bytes(place)
+            if free < need:
+                has, wants = places.amount(free), places.amount(need)
+                raise Failed(f"the disk of {place} is too small: {has} are free, {wants} at least are needed")
+
+    def _with_slot(self, job: Job, manifest: Manifest, need: int) -> None:
+        """Hold one of the node's slots: two runs together import no more at a time than one."""
+        slots = self.shop.slots(self.limits.at_once)
+        while True:
+            for slot in slots:
+                if slot.acquire():
+                    try:
+                        return self._import(job, manifest, need)
+                    finally:
+                        slot.release()
+            if self.stopped.wait(0.3):
+                raise Failed("stopped")
+
+    # ------------------------------------------------------------------------------------------------------ import
+
+    def _import(self, job: Job, manifest: Manifest, need: int) -> None:
+        self._clear(job)
+        partial = self.containers / f".{job.name}.partial.{os.getpid()}"
+        partial.mkdir(mode=0o700)
+        try:
+            with self.shop.temporary(job.name) as temporary, self._open_log(job) as log:
+                if places.free_bytes(self.shop.root) < need:
+                    log.write(
+                        f"about {places.amount(need)} of local disk are wanted: this may not be enough\n".encode()
+                    )
+                    log.flush()
+                self._try(job, partial / job.name, temporary, log.fileno())
+            self._put(job, manifest, partial / job.name)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _clear(self, job: Job) -> None:
+        """Remove what killed runs left of this image: we hold its lock, so nobody is at it."""
+        for left in self.containers.glob(f".{job.name}.partial.*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _try(self, job: Job, output: Path, temporary: Path, log: int) -> None:
+        credential = self.credentials.get(job.image.registry.partition(":")[0])
+        env = tools.environment(self.shop, temporary, credential, self.limits)
+        for left in reversed(range(TRIES)):
+            start = os.lseek(log, 0, os.SEEK_END)
+            fault = self._once(job, output, env, log)
+            if not fault:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                output.unlink()
+            said = os.pread(log, 1 << 16, start).decode(errors="replace")
+            reason = explain(said, fault.text, oci=bool(job.manifest and job.manifest.oci))
+            final = fault.final or reason == OCI
+            if reason == MEANINGS[0][1]:
+                reason = f"{reason}: that of {self.shop.root} or that of {self.containers}, see 'df -h'"
+            elif left and not final:
+                os.write(log, f"slipway: {reason}; next try\n".encode())
+                pause = self.limits.pause_s * 2 ** (TRIES - 1 - left) * random.uniform(1.0, 1.5)  # noqa: S311
+                self.stopped.wait(pause)
+                continue
+            os.write(log, f"slipway: {reason}\n".encode())
+            raise Failed(reason)
+
+    def _once(self, job: Job, output: Path, env: Mapping[str, str], log: int) -> _Fault | None:
+        """One try; None when the file is whole."""
+        try:
+            code = tools.run(tools.command(job.suffix, job.image, output), env, log, self.limits, self.stopped.is_set)
+            if code:
+                return _Fault("", final=False)
+            if tools.run(tools.check_command(job.suffix, output), env, log, self.limits, self.stopped.is_set):
+                return _Fault("what was imported is no whole image", final=False)
+        except ToolFault as fault:
+            return _Fault(str(fault), final=fault.final)
+        return None
+
+    def _put(self, job: Job, manifest: Manifest, output: Path) -> None:
+        """Note the digest, then rename: a killed run leaves the old image or the new one, each whole."""
+        output.chmod(0o644)
+        facts = {"image": job.image.line, "digest": self._still(job, manifest)}
+        facts["imported"] = str(int(time.time()))
+        places.write_info(output, self._info(job), facts)
+        output.replace(self.containers / job.name)
+        job.settle("ready", f"imported ({_short(manifest.digest)})")
+
+    def _still(self, job: Job, manifest: Manifest) -> str:
+        """The digest, or nothing when the tag moved meanwhile: then nobody can say which of both was imported."""
+        with contextlib.suppress(RegistryError):
+            return manifest.digest if registry.manifest(job.image, self.credentials).digest == manifest.digest else ""
+        return manifest.digest
+
+    # -------------------------------------------------------------------------------------------------- file names
+
+    def _info(self, job: Job) -> Path:
+        return self.containers / f".{job.name}.info"
+
+    def _log(self, job: Job) -> str:
+        """The log of this image; another user's is left alone."""
+        file = self.logs / f"{job.name}.log"
+        with contextlib.suppress(OSError):
+            if file.stat().st_uid != os.getuid():
+                return str(file.with_suffix(f".{os.getuid()}.log"))
+        return str(file)
+
+    def _open_log(self, job: Job):  # type: ignore[no-untyped-def]  # a binary file, written anew
+        return Path(self._log(job)).open("w+b", buffering=0)
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """Why one try failed. ``text`` is empty when the command's own words tell it."""
+
+    text: str
+    final: bool
+
+
+def explain(said: str, ours: str, *, oci: bool) -> str:
+    """Turn what a command printed into one line for the user."""
+    low = said.lower()
+    for words, meaning in MEANINGS:
+        if any(word in low for word in words):
+            return meaning
+    if ours:
+        return ours
+    if oci and "404" in said:
+        return OCI
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("[INFO]")]
+    # enroot says nothing at all when a registry refuses the key.
+    return lines[-1][:300] if lines else "it failed without a word: is the key right and allowed to pull this image?"
+
+
+def _short(digest: str) -> str:
+    return digest[:19] or "no digest"

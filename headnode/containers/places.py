@@ -1,0 +1,170 @@
+"""Where an import works: a directory of one's own on a local disk, locks, and what is noted beside an image.
+
+Below ``containers/`` of the shared file system an image NAME.sqsh has ``.NAME.sqsh.info`` (what it is) and
+``.NAME.sqsh.lock`` (held while someone imports it). The lock's file stays: removing it would let two in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+LOCAL_DISKS = ("/scratch", "/local_scratch", "/var/tmp", "/tmp")  # noqa: S108  (the instance's NVMe first)
+
+
+class Lock:
+    """An advisory lock on a file that any user of the directory may hold; it ends with the process."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._descriptor: int | None = None
+
+    def acquire(self, *, shared: bool = False) -> bool:
+        """Take it if nobody else has it; ``shared`` beside others who share it."""
+        if self._descriptor is None:
+            self._descriptor = self._open()
+        try:
+            fcntl.flock(self._descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            return False
+        return True
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> int:
+        # First without O_CREAT: in a sticky directory the kernel forbids that flag on another user's file.
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        return os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW)
+
+
+@contextlib.contextmanager
+def held(file: Path) -> Iterator[None]:
+    """Hold a lock that everybody gives back at once; waits for it."""
+    lock = Lock(file)
+    while not lock.acquire():
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class Workshop:
+    """This user's directory on a local disk: layers (kept for the next run), credentials file, temporary files."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.layers = root / "layers"
+        self.config = root / "config"
+        self._lock = Lock(root / "lock")
+        for directory in (self.layers, self.config, root / "slots", root / "tmp"):
+            directory.mkdir(mode=0o700, exist_ok=True)
+        # Alone? Then what lies about is of runs that were killed.
+        if self._lock.acquire():
+            for left in (root / "tmp").iterdir():
+                shutil.rmtree(left, ignore_errors=True)
+            for left in self.layers.glob("*.??????????"):
+                left.unlink(missing_ok=True)
+        self._lock.acquire(shared=True)
+
+    @classmethod
+    def find(cls, shared: Path) -> Workshop:
+        """Make it on the first local disk that can be written to and is not the shared file system.
+
+        Raises:
+            OSError: there is none.
+        """
+        for disk in map(Path, LOCAL_DISKS):
+            if disk.is_dir() and os.access(disk, os.W_OK | os.X_OK) and disk.stat().st_dev != shared.stat().st_dev:
+                root = disk / f"slipway-containers-{os.getuid()}"
+                with contextlib.suppress(FileExistsError):
+                    root.mkdir(mode=0o700)
+                found = root.lstat()
+                if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+                    return cls(root)
+        raise OSError(f"no local disk can be written to: none of {', '.join(LOCAL_DISKS)}")
+
+    def slots(self, count: int) -> list[Lock]:
+        """One lock for each import that may run at a time, over all runs of this user on this node."""
+        return [Lock(self.root / "slots" / str(number)) for number in range(count)]
+
+    @contextlib.contextmanager
+    def temporary(self, name: str) -> Iterator[Path]:
+        """A directory for one import."""
+        place = self.root / "tmp" / f"{name}.{os.getpid()}"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(mode=0o700)
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def prune(self, limit: int) -> None:
+        """Remove the layers that were used longest ago until the rest take at most ``limit`` bytes."""
+        files = sorted(self.layers.glob("*"), key=lambda file: file.stat().st_mtime)
+        used = sum(file.stat().st_size for file in files)
+        for file in files:
+            if used <= limit:
+                return
+            used -= file.stat().st_size
+            file.unlink()
+
+    def fetched(self, layers: Mapping[str, int]) -> int:
+        """Bytes of these layers that are here, whole or in part (enroot writes a part as DIGEST.xxxxxxxxxx)."""
+        total = 0
+        for file in os.scandir(self.layers):
+            digest, _, part = file.name.partition(".")
+            if digest in layers:
+                with contextlib.suppress(FileNotFoundError):
+                    total += min(layers[digest], file.stat().st_size) if part else layers[digest]
+        return min(total, sum(layers.values()))
+
+
+def free_bytes(place: Path) -> int:
+    """Bytes that this user may still write there."""
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize
+
+
+def amount(count: int) -> str:
+    """A number of bytes for people: MB below 1 GB."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+# ------------------------------------------------------------------------------------------- what is known of an image
+
+
+def write_info(image: Path, info: Path, facts: Mapping[str, str]) -> None:
+    """Note what a file is, bound to the very file by its size and time, before it gets its name."""
+    found = image.stat()
+    bound = {**facts, "size": str(found.st_size), "mtime": str(found.st_mtime_ns)}
+    fresh = info.with_name(f"{info.name}.{os.getpid()}")
+    fresh.write_text("".join(f"{key}={value}\n" for key, value in bound.items()), encoding="utf-8")
+    fresh.chmod(0o644)
+    fresh.rename(info)
+
+
+def read_info(image: Path, info: Path) -> dict[str, str]:
+    """Return what is known of an image; empty when it is not the file that the note was written for."""
+    try:
+        lines = info.read_text(encoding="utf-8", errors="replace").splitlines()
+        found = image.stat()
+    except OSError:
+        return {}
+    facts = dict(line.split("=", 1) for line in lines if "=" in line)
+    same = (facts.get("size"), facts.get("mtime")) == (str(found.st_size), str(found.st_mtime_ns))
+    return facts if same else {}

@@ -1,0 +1,198 @@
+"""Asks a registry what an image is: the digest of its manifest, and its layers with their sizes in bytes.
+
+The distribution protocol: https://distribution.github.io/distribution/spec/api/ (read 2026-11). The answer to a
+request without credentials names the place that gives tokens; the credentials are those of that place's host, as for
+curl with a netrc file, which is what enroot uses.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import re
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headnode.containers.credentials import Credential
+from headnode.containers.images import Image
+
+TIMEOUT_S = 30
+TRIES = 3
+DOCKER_FORMS = (
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+OCI_FORMS = ("application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.manifest.v1+json")
+ACCEPT = ", ".join((*DOCKER_FORMS, *OCI_FORMS))
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+
+
+class RegistryError(Exception):
+    """Why a registry gave no manifest: one line for the user. ``final``: another try changes nothing."""
+
+    def __init__(self, message: str, *, final: bool) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An image as the registry has it now. ``layers``: digest (hexadecimal, config included) -> compressed bytes."""
+
+    digest: str
+    layers: Mapping[str, int]
+    oci: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes to fetch when nothing of the image is here yet."""
+        return sum(self.layers.values())
+
+
+def manifest(image: Image, credentials: Mapping[str, Credential]) -> Manifest:
+    """Return the manifest of an image for this machine's architecture; tries again what may pass.
+
+    Raises:
+        RegistryError: refused, not there, or no answer in bounded time.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            return _Client(image, credentials).manifest()
+        except RegistryError as error:
+            if error.final or not left:
+                raise
+            time.sleep(TRIES - left)
+    raise AssertionError("unreachable")
+
+
+class _Client:
+    """One image's conversation with its registry."""
+
+    def __init__(self, image: Image, credentials: Mapping[str, Credential]) -> None:
+        self._image = image
+        self._credentials = credentials
+        self._authorization = ""
+        scheme = "http" if _plain_http(image.registry) else "https"
+        self._base = f"{scheme}://{image.registry}/v2/{image.repository}/manifests/"
+
+    def manifest(self) -> Manifest:
+        # HEAD first: the digest is the registry's own word for what the tag is now.
+        digest = self._ask(self._image.reference, "HEAD")[0]
+        found_digest, body = self._ask(digest or self._image.reference, "GET")
+        digest = digest or found_digest
+        if body.get("manifests"):
+            body = self._ask(self._for_this_machine(body["manifests"]), "GET")[1]
+        try:
+            parts = [body["config"], *body["layers"]]
+            layers = {str(part["digest"]).rpartition(":")[2]: int(part.get("size", 0)) for part in parts}
+        except (KeyError, TypeError, ValueError):
+            raise self._error("answered with a manifest of a form that is not known here", final=True) from None
+        return Manifest(digest, layers, body.get("mediaType", OCI_FORMS[1]) in OCI_FORMS)
+
+    def _for_this_machine(self, entries: list[dict[str, Any]]) -> str:
+        wanted = _ARCHITECTURES.get(os.uname().machine, os.uname().machine)
+        for entry in entries:
+            if entry.get("platform", {}).get("architecture") == wanted:
+                return str(entry["digest"])
+        raise self._error(f"has the image, but not for {wanted}", final=True)
+
+    def _ask(self, reference: str, method: str) -> tuple[str, dict[str, Any]]:
+        """Return the digest the registry states, and the parsed body (empty for HEAD)."""
+        url = self._base + reference
+        try:
+            return self._request(url, method)
+        except urllib.error.HTTPError as error:
+            if error.code != 401 or self._authorization:
+                raise self._refused(error.code) from None
+            self._authorize(error.headers.get("WWW-Authenticate", ""))
+        try:
+            return self._request(url, method)
+        except urllib.error.HTTPError as error:
+            raise self._refused(error.code) from None
+
+    def _request(self, url: str, method: str, authorization: str = "") -> tuple[str, dict[str, Any]]:
+        request = urllib.request.Request(url, method=method, headers={"Accept": ACCEPT, "User-Agent": "slipway"})  # noqa: S310
+        # Unredirected: where the registry sends us to must not see the token.
+        if authorization or self._authorization:
+            request.add_unredirected_header("Authorization", authorization or self._authorization)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  (http only for loopback)
+                text = answer.read()
+                return answer.headers.get("Docker-Content-Digest", ""), json.loads(text) if text else {}
+        except urllib.error.HTTPError:
+            raise
+        except ssl.SSLError as error:
+            raise self._error(f"has a certificate that is not trusted here ({error.reason})", final=True) from None
+        except TimeoutError:
+            raise self._error(f"did not answer within {TIMEOUT_S} s", final=False) from None
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, (socket.timeout, TimeoutError)):
+                raise self._error(f"did not answer within {TIMEOUT_S} s", final=False) from None
+            raise self._error(f"cannot be reached ({error.reason})", final=False) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._error(f"broke off or did not answer in JSON ({error})", final=False) from None
+
+    def _authorize(self, challenge: str) -> None:
+        """Get what the registry asks for in its answer 401."""
+        scheme = challenge.partition(" ")[0].lower()
+        if scheme == "basic":
+            self._authorization = self._basic(self._image.registry)
+            if not self._authorization:
+                raise self._refused(401)
+            return
+        asked = dict(_PARAMETER.findall(challenge))
+        realm = urllib.parse.urlsplit(asked.pop("realm", ""))
+        if scheme != "bearer" or realm.scheme not in ("https", "http") or not realm.hostname:
+            raise self._error(f"asks for an unknown kind of login ({scheme or 'none'})", final=True)
+        if realm.scheme == "http" and not _plain_http(realm.netloc):
+            raise self._error("asks to send the key to a place without encryption: refused", final=True)
+        asked.setdefault("scope", f"repository:{self._image.repository}:pull")
+        query = "&".join(filter(None, (realm.query, urllib.parse.urlencode(asked))))
+        try:
+            url = urllib.parse.urlunsplit(realm._replace(query=query))
+            answer = self._request(url, "GET", self._basic(realm.netloc))[1]
+        except urllib.error.HTTPError as error:
+            raise self._refused(error.code) from None
+        self._authorization = f"Bearer {answer.get('token') or answer.get('access_token') or ''}"
+
+    def _basic(self, place: str) -> str:
+        credential = self._credentials.get(place.partition(":")[0])
+        if credential is None:
+            return ""
+        pair = f"{credential.user}:{os.environ[credential.variable]}".encode()
+        return f"Basic {base64.b64encode(pair).decode()}"
+
+    def _refused(self, code: int) -> RegistryError:
+        if code in (401, 403):
+            if self._image.registry.partition(":")[0] in self._credentials:
+                return self._error(
+                    f"refused the key (HTTP {code}): is it right, not expired, and allowed to pull this image?",
+                    final=True,
+                )
+            return self._error(
+                f"wants a key (HTTP {code}), and there is none for it: see ngc_secret_arn, or NGC_API_KEY", final=True
+            )
+        if code == 404:
+            what = f"{self._image.repository}:{self._image.tag}"
+            return self._error(f"has no {self._image.digest or what} (HTTP 404): are name and tag right?", final=True)
+        return self._error(f"answered HTTP {code}", final=code < 500 and code != 429)
+
+    def _error(self, what: str, *, final: bool) -> RegistryError:
+        return RegistryError(f"the registry {self._image.registry} {what}", final=final)
+
+
+def _plain_http(place: str) -> bool:
+    """Whether to speak http: only with ENROOT_ALLOW_HTTP, as enroot does, and here only with this machine itself."""
+    host = place.partition(":")[0]
+    allowed = os.environ.get("ENROOT_ALLOW_HTTP", "").lower() in ("y", "yes", "true", "1")
+    return allowed and (host == "localhost" or host.startswith("127."))

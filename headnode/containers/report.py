@@ -1,0 +1,110 @@
+"""What is told while images are imported: lines, the table status.tsv, and the state of the background work."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from headnode.containers import places
+from headnode.containers.importing import Job
+from headnode.containers.places import Workshop
+
+NAME = "containers"
+COMMON = Path(__file__).resolve().parents[2] / "bootstrap/common.sh"
+STATUS_TIMEOUT_S = 30
+
+
+def now() -> str:
+    """The time, as the other logs write it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def say(text: str) -> None:
+    """One line, on the screen and in the log."""
+    print(f"slipway: {text}", flush=True)
+
+
+class Report:
+    """Tells how far the jobs are."""
+
+    def __init__(self, jobs: Sequence[Job], logs: Path, log: str, shop: Workshop) -> None:
+        self._jobs, self._logs, self._log, self._shop = jobs, logs, log, shop
+        self._started = time.monotonic()
+
+    def update(self, *, line: bool) -> None:
+        """Write table and state; with ``line`` also a line of progress."""
+        self._table()
+        ready = sum(job.state == "ready" for job in self._jobs)
+        detail, percent, eta_s = self._progress(ready)
+        if line:
+            say(f"{now()} {detail}")
+        self._background("running", detail, percent=percent, eta_s=eta_s)
+
+    def end(self, *, stopped: bool) -> None:
+        """Write the last state."""
+        self._table()
+        failed = [job for job in self._jobs if job.state != "ready"]
+        detail = f"{len(self._jobs) - len(failed)} of {len(self._jobs)} images are there"
+        if stopped:
+            self._background("failed", f"stopped: {detail}", "run download-ngc-containers.sh again")
+        elif failed:
+            first = failed[0]
+            self._background("failed", f"{detail}; {first.name}: {first.detail}", "repair, then run it again")
+        else:
+            self._background("done", detail, percent=100, eta_s=0)
+
+    def _progress(self, ready: int) -> tuple[str, int, int | None]:
+        """Text, percent of the bytes of the layers, and seconds left (none while it cannot be told)."""
+        total = there = new = 0
+        for job in self._jobs:
+            if job.manifest is None or not job.wanted or job.state == "failed":
+                continue
+            here = job.manifest.size if job.state == "ready" else self._shop.fetched(job.manifest.layers)
+            total, there, new = total + job.manifest.size, there + here, new + max(0, here - job.here_before)
+        text = f"{ready} of {len(self._jobs)} images are there"
+        if not total:
+            return text, 0, None
+        rate = new / max(0.001, time.monotonic() - self._started)
+        eta_s = int((total - there) / rate) if rate > 0 and total > there else None
+        text += f"; {places.amount(there)} of {places.amount(total)} of layers fetched, {rate / 1e6:.1f} MB/s"
+        text += f", about {eta_s} s left for the rest" if eta_s is not None else ""
+        return text + (", unpacking and packing" if there >= total else ""), 100 * there // total, eta_s
+
+    def _table(self) -> None:
+        """status.tsv: one line a file. It belongs to whoever made it; others' imports show as images alone."""
+        table = self._logs / "status.tsv"
+        # A disk that is full: the images matter more than the table.
+        with contextlib.suppress(OSError), places.held(self._logs / ".status.lock"):
+            rows = {}
+            if table.exists():
+                if table.stat().st_uid != os.getuid():
+                    return
+                rows = {line.split("\t", 1)[0]: line for line in table.read_text(encoding="utf-8").splitlines()}
+            rows.update({job.name: _row(job) for job in self._jobs if job.state != "waiting"})
+            fresh = table.with_name(".status.tsv.new")
+            fresh.write_text("".join(f"{rows[name]}\n" for name in sorted(rows)), encoding="utf-8")
+            fresh.chmod(0o644)
+            fresh.replace(table)
+
+    def _background(
+        self, state: str, detail: str, hint: str = "", percent: int | None = None, eta_s: int | None = None
+    ) -> None:
+        """The state that `slipway status` and CloudWatch read: only root keeps one."""
+        if os.getuid() != 0:
+            return
+        numbers = [str(percent) if percent is not None else "", str(eta_s) if eta_s is not None else ""]
+        command = ["bash", "-c", 'source "$0" && background::status "$@"', str(COMMON), NAME, state, detail, self._log]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                [*command, hint, *numbers],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=STATUS_TIMEOUT_S,
+            )  # fmt: skip
+
+
+def _row(job: Job) -> str:
+    detail = job.detail if job.state == "failed" else job.image.line
+    return f"{job.name}\t{job.state}\t{' '.join(detail.split())}"

@@ -1,0 +1,157 @@
+"""The commands that make an image file: enroot (.sqsh, for pyxis) and apptainer (.sif)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headnode.containers.credentials import Credential
+from headnode.containers.images import Image
+from headnode.containers.places import Workshop
+
+CONNECTIONS = 16  # to registries at a time, over all imports: ours; enroot takes 10 for one
+END_S = 5.0
+POLL_S = 0.2
+STALL_BYTES = 1 << 20
+
+
+class ToolFault(Exception):
+    """A command that was ended by us: one line for the user. ``final``: another try changes nothing."""
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long one try may take and may stand still, and the pause before the second, in seconds; imports at a time."""
+
+    total_s: float
+    stall_s: float
+    pause_s: float
+    at_once: int
+
+
+def missing(suffix: str) -> str:
+    """Return the command that images of this kind need, when it is not installed."""
+    command = {"sqsh": "enroot", "sif": "apptainer"}[suffix]
+    return "" if shutil.which(command) else command
+
+
+def command(suffix: str, image: Image, output: Path) -> list[str]:
+    """The argument vector that imports an image to a file that is not there yet."""
+    if suffix == "sqsh":
+        return ["enroot", "import", "--output", str(output), image.enroot_uri]
+    return ["apptainer", "build", str(output), image.apptainer_uri]
+
+
+def check_command(suffix: str, output: Path) -> list[str]:
+    """The argument vector that tells a whole image from a truncated one."""
+    return ["unsquashfs", "-s", str(output)] if suffix == "sqsh" else ["apptainer", "sif", "list", str(output)]
+
+
+def environment(shop: Workshop, temporary: Path, credential: Credential | None, limits: Limits) -> dict[str, str]:
+    """What the commands are told by their environment: local places, retries, share of processors, keys."""
+    processors = max(1, len(os.sched_getaffinity(0)) // limits.at_once)
+    made = {
+        "TMPDIR": str(temporary),
+        "ENROOT_TEMP_PATH": str(temporary),
+        "ENROOT_CACHE_PATH": str(shop.layers),
+        "ENROOT_DATA_PATH": str(temporary / "data"),
+        "ENROOT_RUNTIME_PATH": str(temporary / "run"),
+        "ENROOT_CONFIG_PATH": str(shop.config),
+        "ENROOT_TRANSFER_RETRIES": "5",
+        "ENROOT_MAX_PROCESSORS": str(processors),
+        "ENROOT_MAX_CONNECTIONS": str(max(2, CONNECTIONS // limits.at_once)),
+        "APPTAINER_TMPDIR": str(temporary),
+        "APPTAINER_CACHEDIR": str(temporary / "cache"),
+    }
+    if credential is not None:
+        made["APPTAINER_DOCKER_USERNAME"] = credential.user
+        made["APPTAINER_DOCKER_PASSWORD"] = os.environ[credential.variable]
+    return {**os.environ, **made}
+
+
+def run(argv: list[str], env: Mapping[str, str], log: int, limits: Limits, ended: Callable[[], bool]) -> int:
+    """Run a command to its end in a session of its own; return its exit code.
+
+    Raises:
+        ToolFault: it took too long, moved no data for too long, or ``ended`` told us to stop; all of it is dead then.
+    """
+    # Killed with us, even by SIGKILL.
+    argv = ["setpriv", "--pdeathsig", "KILL", "--", *argv]
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True)
+    try:
+        return _watch(child, limits, ended)
+    finally:
+        _end(child)
+
+
+def _watch(child: subprocess.Popen[bytes], limits: Limits, ended: Callable[[], bool]) -> int:
+    traffic = _Traffic(child.pid)
+    started = moved = time.monotonic()
+    mark = 0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return child.wait(POLL_S)
+        now = time.monotonic()
+        if ended():
+            raise ToolFault("stopped", final=True)
+        if now - started > limits.total_s:
+            raise ToolFault(f"took more than {limits.total_s:.0f} s")
+        if traffic.total() >= mark + STALL_BYTES:
+            mark, moved = traffic.total(), now
+        elif now - moved > limits.stall_s:
+            raise ToolFault(f"no data moved for {limits.stall_s:.0f} s: the registry or the way to it stands still")
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the whole session: the command may be gone while its helpers are not."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(END_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+class _Traffic:
+    """Bytes read and written by the processes of one session since the start, as far as samples see them."""
+
+    def __init__(self, session: int) -> None:
+        self._session = session
+        self._seen: dict[str, int] = {}
+        self._sum = 0
+        self._next = 0.0
+
+    def total(self) -> int:
+        """Look again, at most once a second."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + 1.0
+            for process, count in self._counters().items():
+                self._sum += max(0, count - self._seen.get(process, 0))
+                self._seen[process] = count
+        return self._sum
+
+    def _counters(self) -> dict[str, int]:
+        found = {}
+        for entry in os.scandir("/proc"):
+            if not entry.name.isdigit():
+                continue
+            # A process may end between two looks.
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self._session:
+                    counters = Path(entry.path, "io").read_text().split()
+                    found[entry.name] = int(counters[1]) + int(counters[3])
+        return found

@@ -1,0 +1,22 @@
+#!/bin/bash
+# Turns enroot and pyxis on: directories, enroot.conf, Slurm's plug-in stack; puts check-containers.sh in place.
+# needs: the directories of 10-fsx-layout; enroot and spank_pyxis.so of the image; without enroot it does nothing
+# permission: root
+# how often: once a node; safe to run again: Slurm is told only what changed
+# on failure: report
+# timeout: 90 s
+# takes: about 0.6 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/container-runtime.sh
+source "$SLIPWAY_BUNDLE/bootstrap/container-runtime.sh"
+
+step::main() {
+  local fsx
+  runtime::main headnode
+  fsx=$(env::get_path FSX_MOUNT /fsx)
+  file::put "$SLIPWAY_BUNDLE/headnode/user/check-containers.sh" "$fsx/scripts/check-containers.sh" 0755
+}
+
+step::main

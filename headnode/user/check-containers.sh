@@ -1,0 +1,74 @@
+#!/bin/bash
+# check-containers.sh [--partition P] [--nodes N] IMAGE: does `srun --container-image` really run inside the image, on N nodes?
+#
+#   IMAGE  a .sqsh file such as /fsx/containers/nvcr.io_nvidia_pytorch-24.01-py3.sqsh
+#
+#   Slurm runs a job on the node itself, without a word, when pyxis is not loaded there: so each node is asked for the
+#   identity of its root directory, once outside the image and once inside, and the two have to differ.
+#
+# needs:       Slurm, pyxis; a shell and stat in the image
+# permission:  any user who may submit jobs
+# how often:   at any time, such as after an update of Slurm; it changes nothing
+# on failure:  exit 1, with one line for each node on which a job would not run in its image; 2 for wrong use
+set -euo pipefail
+
+readonly QUEUE_S=${CHECK_CONTAINERS_QUEUE_S:-120}
+readonly RUN_S=600
+# For the shells of the nodes: not expanded here.
+# shellcheck disable=SC2016
+readonly ASK='. /etc/os-release 2>/dev/null; echo "$SLURMD_NODENAME $(stat -c %d:%i /) ${PRETTY_NAME:-${ID:-unknown}}"'
+
+check::die() { # MESSAGE HINT [EXIT]
+  printf 'slipway: %s\nslipway-hint: %s\n' "$1" "$2" >&2
+  exit "${3:-1}"
+}
+
+# One line a node: its name, its root directory's device and inode, what it calls itself.
+check::ask() { # SRUN_ARGUMENT ...
+  timeout --kill-after=10 "$RUN_S" srun --job-name=check-containers --immediate="$QUEUE_S" --time=10 --ntasks-per-node=1 "$@" sh -c "$ASK"
+}
+
+check::compare() { # OUTSIDE INSIDE: prints a line for each node; fails when one is not in the image
+  local node root name outside failed=0
+  while read -r node root name; do
+    outside=$(awk -v node="$node" '$1 == node { print $2 }' <<<"$1")
+    if [ -n "$outside" ] && [ "$root" != "$outside" ]; then
+      printf 'ok      %s: inside the image (%s)\n' "$node" "$name"
+    else
+      printf 'FAILED  %s: the job ran on the node itself (%s): pyxis is not loaded there\n' "$node" "$name"
+      failed=1
+    fi
+  done <<<"$2"
+  return "$failed"
+}
+
+check::main() {
+  local arguments=() nodes=1 outside inside
+  while [[ ${1-} == --* ]]; do
+    case $1 in
+      --partition) arguments+=("--partition=${2-}") ;;
+      --nodes) nodes=${2-} ;;
+      *) check::die "unknown option $1" "check-containers.sh [--partition P] [--nodes N] IMAGE" 2 ;;
+    esac
+    shift 2
+  done
+  [ "$#" -eq 1 ] || check::die "one image is needed" "check-containers.sh [--partition P] [--nodes N] IMAGE" 2
+  [ -f "$1" ] || check::die "$1 is not there" "see /fsx/containers/list-containers.sh" 2
+  [[ $nodes =~ ^[1-9][0-9]{0,4}$ ]] || check::die "--nodes $nodes: not a number of nodes" "such as --nodes 2" 2
+  arguments+=("--nodes=$nodes")
+  srun --help | grep --quiet -- --container-image ||
+    check::die "srun does not know --container-image: pyxis is off on this node" "set containers.pyxis: true; see $0 and /var/log/slipway/45-container-runtime.log"
+  outside=$(check::ask "${arguments[@]}") ||
+    check::die "no job ran within $QUEUE_S s, not even without an image" "see sinfo and squeue"
+  # The same nodes again, so that each is held against itself.
+  arguments+=("--nodelist=$(cut --delimiter=' ' --fields=1 <<<"$outside" | paste --serial --delimiters=,)")
+  inside=$(check::ask "${arguments[@]}" "--container-image=$1") || inside=''
+  # Slurm 22.05 answers 0 also for a task that could not be started.
+  [ "$(wc --lines <<<"$inside")" -eq "$(wc --lines <<<"$outside")" ] && [ -n "$inside" ] ||
+    check::die "a job in $1 did not start on every node: see the lines above" "see /var/log/slurmd.log on the node"
+  check::compare "$outside" "$inside" ||
+    check::die "jobs with --container-image do not run in it on the nodes above" \
+      "on such a node: is /opt/slurm/etc/plugstack.conf there, and 'systemctl restart slurmd'?"
+}
+
+check::main "$@"

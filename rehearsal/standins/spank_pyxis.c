@@ -1,0 +1,173 @@
+/*
+ * Stand-in of pyxis for tests and rehearsals: `srun --container-image=FILE.sqsh|[docker://]IMAGE` runs the task inside the
+ * image, with the stand-in of enroot as its only helper.
+ *
+ * Like the real one: a SPANK plugin that Slurm loads from plugstack.conf, the same names of options, runtime_path must be
+ * a directory that any user may write to, a step whose image cannot be had fails. Unlike it: root unpacks the image and
+ * changes the task's root (the real one uses user namespaces), once for each step and node; no container names, no
+ * entry points, no GPUs.
+ *
+ * Build: gcc -shared -fPIC -o spank_pyxis.so spank_pyxis.c (headers: Debian's libslurm-dev)
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+SPANK_PLUGIN(pyxis, 1)
+
+enum { IMAGE = 1, MOUNTS, WORKDIR, PLAIN };
+enum { TEXT = 4096, PATHS = 512 };
+
+static char runtime_path[PATHS / 2] = "/run/pyxis";
+static char image[TEXT], mounts[TEXT], workdir[TEXT], root[PATHS];
+
+static int keep(int which, const char *argument, int remote)
+{
+	char *place = which == IMAGE ? image : which == MOUNTS ? mounts : workdir;
+
+	(void)remote;
+	if (which != PLAIN)
+		snprintf(place, TEXT, "%s", argument);
+	return 0;
+}
+
+static struct spank_option options[] = {
+	{ "container-image", "FILE|[REGISTRY#]IMAGE[:TAG]", "[pyxis] the image to run in", 1, IMAGE, keep },
+	{ "container-mounts", "SRC:DST[,SRC:DST...]", "[pyxis] directories of the node inside", 1, MOUNTS, keep },
+	{ "container-workdir", "PATH", "[pyxis] working directory inside", 1, WORKDIR, keep },
+	{ "container-writable", NULL, "[pyxis] the container may be written to (always, here)", 0, PLAIN, keep },
+	{ "container-mount-home", NULL, "[pyxis] the home directory inside (never, here)", 0, PLAIN, keep },
+	{ "no-container-mount-home", NULL, "[pyxis] no home directory inside", 0, PLAIN, keep },
+	SPANK_OPTIONS_TABLE_END
+};
+
+/* Runs a command to its end; its exit code, or -1. */
+static int run(char *const argv[])
+{
+	int status = -1;
+	pid_t child = fork();
+
+	if (child == 0) {
+		execvp(argv[0], argv);
+		_exit(127);
+	}
+	if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
+		return -1;
+	return WEXITSTATUS(status);
+}
+
+int slurm_spank_init(spank_t spank, int ac, char **av)
+{
+	for (int i = 0; i < ac; i++) {
+		if (strncmp(av[i], "runtime_path=", 13) == 0)
+			snprintf(runtime_path, sizeof(runtime_path), "%s", av[i] + 13);
+		else if (strchr(av[i], '=') == NULL) {
+			slurm_error("pyxis: unknown configuration option: %s", av[i]);
+			return -1;
+		}
+	}
+	for (int i = 0; spank_context() != S_CTX_SLURMD && options[i].name; i++)
+		if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)
+			return -1;
+	return 0;
+}
+
+/* On the node, before there are tasks: the image becomes a directory. */
+int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
+{
+	uint32_t job = 0, step = 0;
+	uid_t user = 0;
+	char base[PATHS], file[TEXT + PATHS];
+	char *make[] = { "enroot", "create", "--name", root, file, NULL };
+
+	(void)ac, (void)av;
+	if (!spank_remote(spank) || image[0] == '\0')
+		return 0;
+	spank_get_item(spank, S_JOB_ID, &job);
+	spank_get_item(spank, S_JOB_STEPID, &step);
+	spank_get_item(spank, S_JOB_UID, &user);
+	snprintf(base, sizeof(base), "%s/%u", runtime_path, user);
+	if (mkdir(base, 0700) < 0 && access(base, F_OK) < 0) {
+		slurm_error("pyxis: couldn't mkdir %s: %m", base);
+		return -1;
+	}
+	snprintf(root, sizeof(root), "%.200s/%u.%u", base, job, step);
+	snprintf(file, sizeof(file), "%s", image);
+	if (image[0] != '/' && image[0] != '.') {
+		char uri[TEXT + 16];
+		char *import[] = { "enroot", "import", "--output", file, uri, NULL };
+
+		snprintf(uri, sizeof(uri), "%s%s", strstr(image, "://") ? "" : "docker://", image);
+		snprintf(file, sizeof(file), "%s.sqsh", root);
+		slurm_spank_log("pyxis: importing docker image: %s", image);
+		if (run(import) != 0) {
+			slurm_error("pyxis: failed to import docker image");
+			return -1;
+		}
+	}
+	if (setenv("ENROOT_DATA_PATH", "/", 1) < 0 || run(make) != 0) {
+		slurm_error("pyxis: failed to create container filesystem from %s", image);
+		return -1;
+	}
+	return 0;
+}
+
+/* NAME=VALUE lines into the task's environment. */
+static void take_environment(spank_t spank, const char *file)
+{
+	char line[TEXT], *value;
+	FILE *lines = fopen(file, "r");
+
+	while (lines && fgets(line, sizeof(line), lines)) {
+		line[strcspn(line, "\n")] = '\0';
+		value = strchr(line, '=');
+		if (value) {
+			*value++ = '\0';
+			spank_setenv(spank, line, value, 1);
+		}
+	}
+	if (lines)
+		fclose(lines);
+	unlink(file);
+}
+
+/* In each task, still as root: its own mounts, then the image as its root. */
+int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
+{
+	char file[PATHS + 32];
+	char *argv[] = { "enroot", "prepare", root, mounts, file, NULL };
+
+	(void)ac, (void)av;
+	if (root[0] == '\0')
+		return 0;
+	snprintf(file, sizeof(file), "%s.environ.%d", root, (int)getpid());
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || run(argv) != 0) {
+		slurm_error("pyxis: couldn't start container: mounts failed");
+		return -1;
+	}
+	take_environment(spank, file);
+	if (chroot(root) < 0 || chdir(workdir[0] ? workdir : "/") < 0) {
+		slurm_error("pyxis: couldn't start container: %m");
+		return -1;
+	}
+	return 0;
+}
+
+int slurm_spank_exit(spank_t spank, int ac, char **av)
+{
+	char *argv[] = { "rm", "-rf", "--one-file-system", root, NULL };
+
+	(void)ac, (void)av;
+	if (spank_remote(spank) && root[0] != '\0')
+		run(argv);
+	return 0;
+}

@@ -1,0 +1,238 @@
+"""enroot and pyxis turned on, with a real Slurm and the stand-ins of both: jobs run in the image, or it is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import ROOT, bundle_files, pack
+from .host import Host
+
+pytestmark = pytest.mark.hosts
+STANDINS = ROOT / "rehearsal/standins"
+STEP = "/opt/slipway/current/headnode/steps/45-container-runtime.sh"
+COMPUTE = "/opt/slipway/current/compute/steps/35-container-runtime.sh"
+CHECK = "bash /fsx/scripts/check-containers.sh"
+IMAGE = "/fsx/containers/probe.sqsh"
+PLUGIN = "/usr/local/lib/slurm/spank_pyxis.so"
+SLURM_CONF = b"""\
+ClusterName=probe
+SlurmctldHost=head(10.9.9.1)
+SlurmUser=root
+AuthType=auth/munge
+StateSaveLocation=/var/spool/slurm.state
+SlurmdSpoolDir=/var/spool/slurmd
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+SlurmctldLogFile=/var/log/slurmctld.log
+SlurmdLogFile=/var/log/slurmd.log
+SlurmdParameters=config_overrides
+NodeName=head NodeAddr=10.9.9.1 CPUs=4
+PartitionName=all Nodes=head Default=YES
+"""
+IDLE = "for i in $(seq 20); do timeout 2 sinfo -h -o %t | grep -qx idle && exit; sleep 0.2; done; tail /var/log/slurm*; exit 1"
+# A small image: a shell, and what the check asks with.
+MAKE_IMAGE = f"""
+root=$(mktemp -d)
+mkdir -p $root/bin $root/etc
+for program in sh cat stat env; do
+  file=$(readlink -f $(command -v $program))
+  cp $file $root/bin/$program
+  ldd $file | grep -o '/[^ ]*' | while read -r library; do mkdir -p $root${{library%/*}}; cp -n $library $root$library; done
+done
+printf 'ID=probe\\nPRETTY_NAME="The probe"\\n' >$root/etc/os-release
+printf 'FROM_IMAGE=yes\\n' >$root/etc/environment
+mksquashfs $root {IMAGE} -quiet -no-progress -all-root -noappend >/dev/null
+rm -rf $root
+"""
+
+
+@pytest.fixture(scope="module")
+def head(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Host:
+    """A host with bundle, stand-ins and a Slurm of one node; the step has turned pyxis on."""
+    if not Path("/usr/include/slurm/spank.h").exists():
+        pytest.skip("needs libslurm-dev")
+    plugin = tmp_path_factory.mktemp("pyxis") / "spank_pyxis.so"
+    command = ["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(plugin)]
+    subprocess.run([*command, str(STANDINS / "spank_pyxis.c")], check=True, timeout=60)
+    files = bundle_files()
+    host.put("/srv/bundle.tgz", pack(files))
+    host.put("/etc/slipway/node.env", files["node.env"][0])
+    host.put("/usr/local/bin/enroot", (STANDINS / "enroot").read_bytes(), 0o755)
+    host.put(PLUGIN, plugin.read_bytes(), 0o755)
+    host.put("/opt/slurm/etc/slurm.conf", SLURM_CONF)
+    host.put("/srv/munge.key", os.urandom(128))
+    host.run(
+        "mkdir -p /opt/slipway/current && tar xzf /srv/bundle.tgz -C /opt/slipway/current; "
+        "/opt/slipway/current/headnode/steps/10-fsx-layout.sh; "
+        "rm -rf /etc/slurm /etc/enroot; ln -s /opt/slurm/etc /etc/slurm; mkdir -p /var/spool/slurm.state /var/spool/slurmd; "
+        "install -D -m 400 -o munge -g munge /srv/munge.key /etc/munge/munge.key; "
+        "mkdir -p /run/munge /var/log/munge /var/lib/munge; chown munge:munge /run/munge /var/log/munge /var/lib/munge /etc/munge; "
+        # Slurm looks names up for addresses that this host has, loopback not counted.
+        "ip link add eth0 type veth peer name eth1; ip addr add 10.9.9.1/24 dev eth0; ip link set eth0 up; ip link set eth1 up; "
+        "printf '127.0.0.1 localhost\\n10.9.9.1 head\\n' >/etc/hosts; "
+        f"systemctl start munge slurmctld slurmd; {MAKE_IMAGE}"
+    )
+    host.run(IDLE)
+    host.run(STEP)
+    return host
+
+
+def test_before_the_step_the_check_says_that_pyxis_is_off(head: Host) -> None:
+    head.run("mv /opt/slurm/etc/plugstack.conf /srv/plugstack.conf")
+    done = head.run(f"{CHECK} {IMAGE}", check=False)
+    assert done.returncode == 1
+    assert "srun does not know --container-image: pyxis is off on this node" in done.stdout
+    head.run("mv /srv/plugstack.conf /opt/slurm/etc/plugstack.conf")
+
+
+def test_job_runs_in_the_image_after_the_step(head: Host) -> None:
+    inside = head.run(
+        f"srun --container-image={IMAGE} --container-mounts=/fsx:/fsx sh -c 'cat /etc/os-release; env; cat /fsx/scripts/*.sh'"
+    )
+    assert inside.stdout.startswith("ID=probe\n")
+    assert "\nFROM_IMAGE=yes\n" in inside.stdout
+    assert "check::main" in inside.stdout
+    assert "ID=probe" not in head.run("srun cat /etc/os-release").stdout
+    # What the plug-in made for the job is gone with it.
+    assert head.run("find /run/pyxis -mindepth 2").stdout == ""
+    assert (
+        head.run(f"{CHECK} --partition all --nodes 1 {IMAGE}").stdout == "ok      head: inside the image (The probe)\n"
+    )
+
+
+def test_image_that_is_not_there_fails_the_job(head: Host) -> None:
+    done = head.run("srun --container-image=/fsx/containers/none.sqsh true", check=False)
+    # Slurm 22.05 exits with 0 all the same.
+    assert "launch failed: Plugin initialization failed" in done.stdout
+    assert (
+        "pyxis: failed to create container filesystem from /fsx/containers/none.sqsh"
+        in head.run("cat /var/log/slurmd.log").stdout + done.stdout
+    )
+
+
+def test_directories_are_memory_or_a_local_disk_and_everybodys(head: Host) -> None:
+    assert head.run("stat -c %a /run/enroot /run/pyxis /var/lib/enroot").stdout == "1777\n1777\n1777\n"
+    assert head.run("stat -f -c %T /run/enroot /run/pyxis").stdout == "tmpfs\ntmpfs\n"
+    configuration = head.run("cat /etc/enroot/enroot.conf").stdout
+    assert "ENROOT_DATA_PATH           /var/lib/enroot/enroot-user-$(id -u)/data\n" in configuration
+    assert "/fsx" not in configuration
+    command = f"cd /; enroot start {IMAGE} cat /etc/os-release"
+    out = head.run(
+        f"setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/nonexistent bash -c '{command}'"
+    ).stdout
+    assert "ID=probe\n" in out
+    # Both conditions: a disk where not everybody may write is no place for everybody's containers.
+    head.run(f"mkdir -p /scratch; mount -t tmpfs -o mode=755 none /scratch; {COMPUTE}")
+    assert "/scratch" not in head.run("cat /etc/enroot/enroot.conf").stdout
+    head.run(f"chmod 1777 /scratch; {COMPUTE}")
+    assert (
+        "ENROOT_CACHE_PATH          /scratch/enroot-user-$(id -u)/cache\n"
+        in head.run("cat /etc/enroot/enroot.conf").stdout
+    )
+    head.run(f"umount /scratch; rmdir /scratch; {STEP}")
+
+
+def test_second_run_changes_nothing_and_tells_slurm_nothing(head: Host) -> None:
+    reconfigured = "grep -c 'Processing Reconfiguration Request' /var/log/slurmctld.log"
+    files = "find /opt/slurm/etc /etc/enroot /etc/tmpfiles.d /fsx/scripts -type f -printf '%p %T@ %m\\n' | sort"
+    before, count = head.run(files).stdout, head.run(reconfigured).stdout
+    assert int(count) >= 1
+    head.run(f"{STEP}; {COMPUTE}")
+    assert head.run(files).stdout == before
+    assert head.run(reconfigured).stdout == count
+    # Killed between the file and the word to Slurm: the next run says it.
+    head.run(f"rm /var/lib/slipway/pyxis.sha256; {STEP}")
+    assert int(head.run(reconfigured).stdout) == int(count) + 1
+
+
+def test_node_whose_slurmd_has_no_plugin_stack_is_found(head: Host) -> None:
+    # As a configless slurmd: its own copy of the configuration, without plugstack.conf. The job then runs on the node.
+    head.run(
+        "mkdir -p /srv/own; cp /opt/slurm/etc/slurm.conf /srv/own; systemctl stop slurmd; "
+        "systemd-run --quiet --unit=own-slurmd --setenv=SLURM_CONF=/srv/own/slurm.conf slurmd -D; " + IDLE
+    )
+    done = head.run(f"{CHECK} {IMAGE}", check=False)
+    head.run("systemctl stop own-slurmd; systemctl start slurmd")
+    assert done.returncode == 1
+    assert "FAILED  head: the job ran on the node itself" in done.stdout
+    assert "jobs with --container-image do not run in it on the nodes above" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("", "one image is needed"),
+        ("/fsx/none", "/fsx/none is not there"),
+        (f"--nodes two {IMAGE}", "--nodes two: not a number of nodes"),
+        (f"--node 2 {IMAGE}", "unknown option --node"),
+    ],
+)
+def test_wrong_use_of_the_check(head: Host, arguments: str, said: str) -> None:
+    done = head.run(f"{CHECK} {arguments}", check=False)
+    assert done.returncode == 2
+    assert said in done.stdout
+
+
+def test_check_of_a_cluster_without_jobs_or_with_a_broken_image(head: Host) -> None:
+    head.run("echo broken >/fsx/containers/broken.sqsh; scontrol update nodename=head state=drain reason=test")
+    no_job = head.run(
+        f"CHECK_CONTAINERS_QUEUE_S=1 {CHECK} {IMAGE}",
+        check=False,
+    )
+    head.run("scontrol update nodename=head state=resume")
+    assert "no job ran within 1 s, not even without an image" in no_job.stdout
+    broken = head.run(f"{CHECK} /fsx/containers/broken.sqsh", check=False)
+    assert "a job in /fsx/containers/broken.sqsh did not start on every node" in broken.stdout
+
+
+# ----------------------------------------------------------------------------------------------- what the steps refuse
+
+
+def test_switched_off_and_on_again_beside_the_sites_own_plugins(head: Host) -> None:
+    head.run("printf '# of the site\\n' >/opt/slurm/etc/plugstack.conf")
+    head.run(f"sed -i s/CONTAINERS_PYXIS=true/CONTAINERS_PYXIS=false/ /etc/slipway/node.env; {STEP}; {COMPUTE}")
+    assert head.run("ls /opt/slurm/etc/plugstack.conf.d/").stdout == ""
+    assert head.run("srun --help | grep -c container-image", check=False).stdout == "0\n"
+    head.run(f"sed -i s/CONTAINERS_PYXIS=false/CONTAINERS_PYXIS=true/ /etc/slipway/node.env; {STEP}")
+    stack = head.run("cat /opt/slurm/etc/plugstack.conf").stdout
+    assert stack == "# of the site\ninclude /opt/slurm/etc/plugstack.conf.d/*.conf\n"
+    assert head.run("srun --help | grep -c container-image=").stdout == "1\n"
+
+
+def test_faults_of_the_step_are_told_with_what_to_do(head: Host) -> None:
+    head.run(f"mv {PLUGIN} /srv/plugin")
+    for step in (STEP, COMPUTE):
+        assert "spank_pyxis.so is on none of" in head.run(step, check=False).stdout
+    head.run(
+        f"mv /srv/plugin {PLUGIN}; cp /etc/slipway/node.env /srv/node.env; echo CONTAINERS_PYXIS=maybe >>/etc/slipway/node.env"
+    )
+    assert "CONTAINERS_PYXIS = 'maybe': neither true nor false" in head.run(STEP, check=False).stdout
+    head.run("mv /srv/node.env /etc/slipway/node.env; rm /var/lib/slipway/pyxis.sha256")
+    head.put("/usr/local/bin/scontrol", b"#!/bin/bash\nexit 1\n", 0o755)
+    done = head.run(STEP, check=False)
+    head.run("rm /usr/local/bin/scontrol")
+    assert done.returncode == 1
+    assert "slurmctld did not read its configuration anew" in done.stdout
+
+
+def test_node_without_slurm_or_without_enroot(head: Host) -> None:
+    head.run("mv /opt/slurm /srv/slurm")
+    assert "no Slurm in /opt/slurm/etc: pyxis is not configured" in head.run(STEP).stdout
+    head.run("mv /srv/slurm /opt/slurm; mv /usr/local/bin/enroot /srv/enroot")
+    assert "enroot is not in this image: nothing to configure" in head.run(COMPUTE).stdout
+    head.run("mv /srv/enroot /usr/local/bin/enroot")
+
+
+def test_namespaces_of_users_are_allowed_where_ubuntu_forbids_them(head: Host) -> None:
+    switch = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+    head.run(f"mount -t tmpfs none /proc/sys/kernel && echo 1 >{switch}")
+    head.run(COMPUTE)
+    value = head.run(f"cat {switch} /etc/sysctl.d/90-slipway-containers.conf; umount /proc/sys/kernel").stdout
+    assert value.startswith("0\n")
+    assert "kernel.apparmor_restrict_unprivileged_userns = 0" in value

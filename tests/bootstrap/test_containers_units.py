@@ -1,0 +1,129 @@
+"""What the importer makes of lines, answers and files, one function at a time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headnode.containers import credentials, images, importing, places
+from headnode.containers.__main__ import default_at_once
+
+DIGEST = "sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("line", "registry", "repository", "reference", "enroot"),
+    [
+        ("docker://nvcr.io#nvidia/pytorch:24.01-py3", "nvcr.io", "nvidia/pytorch", "24.01-py3", "docker://nvcr.io#nvidia/pytorch:24.01-py3"),
+        ("docker://nvcr.io/nvidia/pytorch:24.01-py3", "nvcr.io", "nvidia/pytorch", "24.01-py3", "docker://nvcr.io#nvidia/pytorch:24.01-py3"),
+        ("docker://ubuntu", images.DOCKER_HUB, "library/ubuntu", "latest", "docker://library/ubuntu:latest"),
+        ("docker://docker.io#library/ubuntu:22.04", images.DOCKER_HUB, "library/ubuntu", "22.04", "docker://library/ubuntu:22.04"),
+        ("docker://pytorch/pytorch:2", images.DOCKER_HUB, "pytorch/pytorch", "2", "docker://pytorch/pytorch:2"),
+        ("docker://localhost:5000/a/b:1", "localhost:5000", "a/b", "1", "docker://localhost:5000#a/b:1"),
+        (f"docker://nvcr.io#a/b@{DIGEST}", "nvcr.io", "a/b", DIGEST, f"docker://nvcr.io#a/b:{DIGEST}"),
+        (f"docker://nvcr.io#a/b:1@{DIGEST}", "nvcr.io", "a/b", DIGEST, f"docker://nvcr.io#a/b:{DIGEST}"),
+    ],
+)  # fmt: skip
+def test_lines_in_every_form(line: str, registry: str, repository: str, reference: str, enroot: str) -> None:
+    image = images.parse(line)
+    assert (image.registry, image.repository, image.reference, image.enroot_uri) == (
+        registry,
+        repository,
+        reference,
+        enroot,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "nvcr.io/nvidia/pytorch", "docker://", "docker://A/b", "docker://a b", "docker://a;b", "docker://../x", "docker://nvcr.io#",
+     "docker://nvcr.io#a/b:", "docker://a$(id)", "docker://nvcr.io##a", "docker://x@sha256:12", "docker:///a", "docker://a//b/"],
+)  # fmt: skip
+def test_lines_that_are_no_image(line: str) -> None:
+    with pytest.raises(ValueError, match="not docker://REGISTRY/NAME:TAG"):
+        images.parse(line)
+
+
+def test_name_and_apptainers_form() -> None:
+    image = images.parse("docker://nvcr.io#nvidia/nemo:24.01")
+    assert image.stem == "nvcr.io_nvidia_nemo-24.01"
+    assert image.apptainer_uri == "docker://nvcr.io/nvidia/nemo:24.01"
+    assert images.parse(f"docker://ubuntu@{DIGEST}").apptainer_uri == f"docker://docker.io/library/ubuntu@{DIGEST}"
+
+
+@pytest.mark.parametrize(
+    ("said", "meaning"),
+    [
+        ("[INFO] Fetching\ncurl: (23) Failure\nzstd: error 70: No space left on device\n", "the disk is full"),
+        ("FATAL ERROR: Failed to write to output filesystem\n", "the disk is full"),
+        ("curl: (18) transfer closed with outstanding read data remaining\n", "a layer arrived damaged"),
+        ("Checksum mismatch: abc\n", "a layer arrived damaged"),
+        ("curl: (6) Could not resolve host: nvcr.io\n", "the registry could not be reached"),
+        ("[ERROR] URL https://x/ returned error code: 403 Forbidden\n", "the registry refused the key"),
+        ("[INFO] a\n[ERROR] Could not process JSON input\n", "[ERROR] Could not process JSON input"),
+        ("[INFO] Authenticating with user: $oauthtoken\n", "it failed without a word: is the key right and allowed to pull this image?"),
+    ],
+)  # fmt: skip
+def test_what_enroot_says_and_what_it_means(said: str, meaning: str) -> None:
+    assert importing.explain(said, "", oci=False) == meaning
+
+
+def test_imports_at_a_time_by_the_processors() -> None:
+    assert [default_at_once(count) for count in (1, 2, 8, 32, 192)] == [2, 2, 2, 8, 8]
+
+
+def test_layers_used_longest_ago_go_first(tmp_path: Path) -> None:
+    shop = places.Workshop(tmp_path)
+    for number, name in enumerate("abc"):
+        (shop.layers / name).write_bytes(b"x" * 100)
+        os.utime(shop.layers / name, (number, number))
+    shop.prune(250)
+    assert sorted(file.name for file in shop.layers.iterdir()) == ["b", "c"]
+    shop.prune(250)
+    assert sorted(file.name for file in shop.layers.iterdir()) == ["b", "c"]
+
+
+def test_bytes_that_are_here_count_whole_layers_and_parts(tmp_path: Path) -> None:
+    shop = places.Workshop(tmp_path)
+    (shop.layers / "aa").write_bytes(b"")
+    (shop.layers / "bb.0123456789").write_bytes(b"x" * 30)
+    (shop.layers / "other").write_bytes(b"x" * 999)
+    assert shop.fetched({"aa": 100, "bb": 50, "cc": 7}) == 130
+    assert shop.fetched({"aa": 100, "bb": 20}) == 120
+
+
+def test_note_holds_for_the_very_file_only(tmp_path: Path) -> None:
+    image, info = tmp_path / "a.sqsh", tmp_path / ".a.sqsh.info"
+    image.write_bytes(b"image")
+    assert places.read_info(image, info) == {}
+    places.write_info(image, info, {"digest": DIGEST})
+    assert places.read_info(image, info)["digest"] == DIGEST
+    image.write_bytes(b"other")
+    assert places.read_info(image, info) == {}
+
+
+def test_lock_keeps_the_second_out_and_opens_nothing_more(tmp_path: Path) -> None:
+    first, second = places.Lock(tmp_path / "lock"), places.Lock(tmp_path / "lock")
+    assert first.acquire()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert not any(second.acquire() for _ in range(20))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    first.release()
+    assert second.acquire()
+    second.release()
+
+
+def test_key_that_a_shell_would_change_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws = tmp_path / "aws"
+    aws.write_text("#!/bin/sh\necho 'a`b'\n")
+    aws.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("NGC_API_KEY", raising=False)
+    found, problems = credentials.collect(["nvcr.io"], "arn:aws:x")
+    assert found == {}
+    assert len(problems) == 1
+    assert "a`b" not in problems[0]
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert "no aws command" in credentials.collect(["nvcr.io"], "arn:aws:x")[1][0]
