@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # nccl-shared.sh (/etc/profile.d): the NCCL on the shared file system, for login shells and for jobs that source it.
-# Plain sh, starts no process, and never overrides a variable that is set already. Settings come from node.env.
+# Plain sh, starts no program, and never overrides a variable that is set already. Settings come from node.env.
 _slipway_fsx=/fsx
 _slipway_environment=recommended
 if [ -r /etc/slipway/node.env ]; then
@@ -20,10 +20,18 @@ if [ -r "$_slipway_fsx/nccl/setup-nccl-env.sh" ]; then
 fi
 
 if [ "$_slipway_environment" = legacy ]; then
-  # What older guides set, for those who must reproduce old figures.
+  # What older guides set, as they list it, for those who must reproduce old figures.
+  case ":${LD_LIBRARY_PATH:-}:" in
+    *:/usr/local/lib:*) ;;
+    *) LD_LIBRARY_PATH=/usr/local/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ;;
+  esac
+  case ":${LIBRARY_PATH:-}:" in
+    *:/usr/local/lib:*) ;;
+    *) LIBRARY_PATH=/usr/local/lib${LIBRARY_PATH:+:$LIBRARY_PATH} ;;
+  esac
   : "${FI_PROVIDER:=efa}" "${FI_EFA_USE_DEVICE_RDMA:=1}" "${NCCL_PROTO:=simple}" "${NCCL_ALGO:=Ring}"
   : "${NCCL_MIN_NRINGS:=8}" "${NCCL_DEBUG:=INFO}"
-  export FI_PROVIDER FI_EFA_USE_DEVICE_RDMA NCCL_PROTO NCCL_ALGO NCCL_MIN_NRINGS NCCL_DEBUG
+  export LD_LIBRARY_PATH LIBRARY_PATH FI_PROVIDER FI_EFA_USE_DEVICE_RDMA NCCL_PROTO NCCL_ALGO NCCL_MIN_NRINGS NCCL_DEBUG
 else
   : "${NCCL_SOCKET_IFNAME:=^docker,lo,veth}"
   export NCCL_SOCKET_IFNAME

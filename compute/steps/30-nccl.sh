@@ -1,15 +1,19 @@
 #!/bin/bash
-# Points this node to the NCCL on the shared file system, where there is one, and says which versions it finds.
+# Points this node, and its containers, to the NCCL on the shared file system, and says which versions it finds.
 # needs: FSx mounted at FSX_MOUNT
 # permission: root
 # how often: once a node, and by apply-nccl-to-running-nodes.sh; safe to run again
 # on failure: stop
 # timeout: 60 s
+# takes: about 0.1 s
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/nccl-tests.sh
+source "$SLIPWAY_BUNDLE/bootstrap/nccl-tests.sh"
 
 readonly PROFILE=/etc/profile.d/nccl-shared.sh
+readonly ENROOT=/etc/enroot
 readonly EFA_VERSIONS=/opt/amazon/efa_installed_packages
 readonly READ_TIMEOUT_S=10
 
@@ -24,6 +28,20 @@ nccl::report_versions() { # NCCL_DIRECTORY
   log::info "NCCL plugin of the image: ${text:-none below /opt/amazon/ofi-nccl}"
 }
 
+# Two files that enroot reads at each start of a container. Without enroot there is nobody to read them.
+nccl::containers() { # NCCL_DIRECTORY
+  local directory
+  command -v enroot >/dev/null || return 0
+  for directory in "$ENROOT" "$ENROOT/mounts.d" "$ENROOT/hooks.d"; do
+    file::directory "$directory" 0755
+  done
+  {
+    printf '# Written by Slipway: the shared NCCL, and the libfabric that its plugin was built with.\n'
+    printf '%s %s none x-create=dir,bind,ro,nosuid,nodev,nofail,silent\n' "$1" "$1" /opt/amazon/efa /opt/amazon/efa
+  } | file::put - "$ENROOT/mounts.d/60-slipway-nccl.fstab" 0644
+  file::put "$SLIPWAY_BUNDLE/compute/enroot/60-slipway-nccl.sh" "$ENROOT/hooks.d/60-slipway-nccl.sh" 0755
+}
+
 nccl::main() {
   local fsx environment
   env::load "$SLIPWAY_NODE_ENV"
@@ -33,14 +51,15 @@ nccl::main() {
     log::die "$SLIPWAY_NODE_ENV: NCCL_ENVIRONMENT = '$environment': neither recommended nor legacy" \
       "correct NCCL_ENVIRONMENT in /etc/slipway/site.env and run the setup again"
   nccl::report_versions "$fsx/nccl"
-  if [ -f "$fsx/nccl/setup-nccl-env.sh" ]; then
-    file::put "$SLIPWAY_BUNDLE/compute/nccl-shared.sh" "$PROFILE" 0644
-    log::info "$PROFILE sets the $environment environment in new shells and jobs"
-  elif [ "$(env::get NCCL_SOURCE image)" = shared ]; then
-    log::warn "NCCL_SOURCE=shared, but $fsx/nccl/setup-nccl-env.sh is not there yet: run install-nccl-shared.sh on the head node"
-  else
+  nccl_tests::link "$fsx"
+  if [ ! -f "$fsx/nccl/setup-nccl-env.sh" ] && [ "$(env::get NCCL_SOURCE image)" != shared ]; then
     log::info "no $fsx/nccl/setup-nccl-env.sh: jobs use the NCCL of their image"
+    return 0
   fi
+  # With NCCL_SOURCE=shared also before the head node has built it: both files look for it when they are used.
+  nccl::containers "$fsx/nccl"
+  file::put "$SLIPWAY_BUNDLE/compute/nccl-shared.sh" "$PROFILE" 0644
+  log::info "$PROFILE sets the $environment environment in new shells and jobs, from the moment that the NCCL is there"
 }
 
 nccl::main

@@ -1,0 +1,1 @@
+"""Stand-in sources of NCCL, its plugin and its tests (see make.py)."""

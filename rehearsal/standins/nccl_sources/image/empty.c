@@ -1,0 +1,2 @@
+/* Nothing: a library that is only there to be linked. */
+typedef int standin_empty;
