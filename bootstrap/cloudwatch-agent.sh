@@ -5,16 +5,24 @@
 # knows one metrics namespace only, and ParallelCluster's alarms of the head node read its default one; where
 # ParallelCluster collects metrics itself, ours is therefore loaded with the logs alone.
 
-readonly CLOUDWATCH_CTL=/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl
-readonly CLOUDWATCH_CONFIG=/etc/slipway/amazon-cloudwatch-agent.json
+readonly CLOUDWATCH_HOME=/opt/aws/amazon-cloudwatch-agent
+readonly CLOUDWATCH_CTL=$CLOUDWATCH_HOME/bin/amazon-cloudwatch-agent-ctl
+# The agent keeps what it is told by the file's last name: ParallelCluster's is amazon-cloudwatch-agent.json, and a file
+# of the same name would be put in its place (aws/amazon-cloudwatch-agent, cmd/config-downloader/downloader.go).
+readonly CLOUDWATCH_CONFIG=/etc/slipway/slipway.json
 readonly CLOUDWATCH_LOADED=$SLIPWAY_STATE_DIR/cloudwatch-agent.loaded
-readonly PCLUSTER_CLOUDWATCH_CONFIG=/etc/parallelcluster/amazon-cloudwatch-agent/amazon-cloudwatch-agent.json
+# Where ParallelCluster's configuration is, by its version (aws-parallelcluster-cookbook, write_cloudwatch_agent_json.py).
+readonly PCLUSTER_CLOUDWATCH_CONFIGS=(
+  /etc/parallelcluster/amazon-cloudwatch-agent/amazon-cloudwatch-agent.json
+  "$CLOUDWATCH_HOME/etc/amazon-cloudwatch-agent.json"
+  "$CLOUDWATCH_HOME/etc/amazon-cloudwatch-agent.d/file_amazon-cloudwatch-agent.json"
+)
 readonly CLOUDWATCH_TIMEOUT_S=60
 
 cloudwatch::main() { # NODE_KIND: headnode | compute
   local metrics=yes
   env::load "$SLIPWAY_NODE_ENV"
-  if grep --quiet --no-messages '"metrics_collected"' "$PCLUSTER_CLOUDWATCH_CONFIG"; then
+  if grep --quiet --no-messages '"metrics_collected"' "${PCLUSTER_CLOUDWATCH_CONFIGS[@]}"; then
     metrics=no
     log::info "ParallelCluster's agent configuration collects metrics of this node itself: ours adds the logs only"
   fi
@@ -32,6 +40,6 @@ cloudwatch::load() {
     return 0
   fi
   timeout --kill-after=5 "$CLOUDWATCH_TIMEOUT_S" "$CLOUDWATCH_CTL" -a append-config -m ec2 -s -c "file:$CLOUDWATCH_CONFIG" ||
-    log::die "the CloudWatch agent refuses $CLOUDWATCH_CONFIG" "see /opt/aws/amazon-cloudwatch-agent/logs/configuration-validation.log"
+    log::die "the CloudWatch agent refuses $CLOUDWATCH_CONFIG" "see $CLOUDWATCH_HOME/logs/configuration-validation.log"
   file::put "$CLOUDWATCH_CONFIG" "$CLOUDWATCH_LOADED" 0644
 }

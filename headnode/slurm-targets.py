@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Write Prometheus's file_sd targets from Slurm's list of nodes.
+"""Write Prometheus's file_sd targets from Slurm's list of nodes, once or again and again.
 
-Needs ``sinfo``. Writes ``node.json`` (port 9100, the head node included) and ``gpu.json`` (port 9400) into the output
-directory, each by one rename and only when it changed. Exit 0; 1 when Slurm did not answer: the files then stay as
-they are, since old targets are better than none. Runs on nodes: Python 3.9, standard library only.
+Usage: ``slurm-targets.py --output DIR [--every SECONDS]``. Needs ``sinfo``. Writes ``node.json`` (port 9100, the head
+node included) and ``gpu.json`` (port 9400) into DIR, each by one rename and only when it changed. A node that is
+powered down, or on its way up or down, is no target; one that is down without having been powered down stays one, so
+that an alert can fire. When Slurm does not answer, the files stay as they are: old targets are better than none. Exit
+0; 1 when Slurm did not answer; with ``--every`` it goes on until it is ended. Runs on the head node: Python 3.9,
+standard library only.
 """
 
 from __future__ import annotations
@@ -13,19 +16,22 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 SINFO_TIMEOUT_S = 10
 NODE_EXPORTER_PORT = 9100
 GPU_EXPORTER_PORT = 9400
 SLURM_CONF = Path("/opt/slurm/etc/slurm.conf")
-# sinfo's marks behind a state: powered off, powering down, powering up. Such a node has no exporter (yet).
-ABSENT_MARKS = ("~", "%", "#")
+# sinfo's marks behind a state: powered off, powering down, power-down queued, powering up. No exporter is (yet) there.
+ABSENT_MARKS = ("~", "%", "!", "#")
+# States without a mark of their own in which there is no machine.
+ABSENT_STATES = frozenset({"powered_down", "powering_down", "powering_up", "power_down", "power_up", "future"})
 Group = dict[str, object]
 
 
 def parse_nodes(listing: str) -> dict[str, dict[str, str]]:
-    """Return name -> address, queue and gres of each node that is up, from ``sinfo -o '%N|%o|%R|%T|%G'``.
+    """Return name -> address, queue and gres of each node with a machine, from ``sinfo -o '%N|%o|%R|%T|%G'``.
 
     Raises:
         ValueError: a line that has not five fields.
@@ -38,7 +44,7 @@ def parse_nodes(listing: str) -> dict[str, dict[str, str]]:
         if len(fields) != 5:
             raise ValueError(f"sinfo printed {line!r}, five fields expected")
         name, address, queue, state, gres = fields
-        if not state.endswith(ABSENT_MARKS):
+        if not state.endswith(ABSENT_MARKS) and state.lower() not in ABSENT_STATES:
             # A node of several queues appears once for each: the first one names it.
             nodes.setdefault(name, {"address": address or name, "queue": queue, "gres": gres})
     return nodes
@@ -54,7 +60,7 @@ def ask_slurm() -> str:
     environment["PATH"] = "/opt/slurm/bin:/usr/local/bin:" + environment.get("PATH", "/usr/bin:/bin")
     if SLURM_CONF.exists():
         environment.setdefault("SLURM_CONF", str(SLURM_CONF))
-    command = ["sinfo", "--noheader", "--Node", "--format=%N|%o|%R|%T|%G"]
+    command = ["sinfo", "--all", "--noheader", "--Node", "--format=%N|%o|%R|%T|%G"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SINFO_TIMEOUT_S, check=True)
     return done.stdout
 
@@ -78,11 +84,8 @@ def write(path: Path, content: list[Group]) -> None:
     fresh.replace(path)
 
 
-def main(arguments: list[str]) -> int:
-    """Ask Slurm once and write both files; return the exit code."""
-    parser = argparse.ArgumentParser(description="Write Prometheus targets from Slurm's list of nodes.")
-    parser.add_argument("--output", type=Path, required=True, help="directory of node.json and gpu.json")
-    output: Path = parser.parse_args(arguments).output
+def refresh(output: Path) -> str:
+    """Ask Slurm once and write both files; return what went wrong, or an empty text."""
     try:
         nodes = parse_nodes(ask_slurm())
         head: list[Group] = [
@@ -92,9 +95,25 @@ def main(arguments: list[str]) -> int:
         with_gpus = {name: node for name, node in nodes.items() if "gpu" in node["gres"]}
         write(output / "gpu.json", groups(with_gpus, GPU_EXPORTER_PORT))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        print(f"slurm-targets.py: {error}. Hint: run 'sinfo' on this node; the old targets stay", file=sys.stderr)
-        return 1
-    return 0
+        return f"slurm-targets.py: {error}. Hint: run 'sinfo' on this node; the old targets stay"
+    return ""
+
+
+def main(arguments: list[str]) -> int:
+    """Refresh once, or for ever; return the exit code."""
+    parser = argparse.ArgumentParser(description="Write Prometheus targets from Slurm's list of nodes.")
+    parser.add_argument("--output", type=Path, required=True, help="directory of node.json and gpu.json")
+    parser.add_argument("--every", type=float, help="seconds between two refreshes; without it there is one")
+    options = parser.parse_args(arguments)
+    told = ""
+    while True:
+        fault = refresh(options.output)
+        if fault and fault != told:  # each fault once, not every few seconds
+            print(fault, file=sys.stderr, flush=True)
+        told = fault
+        if options.every is None:
+            return 1 if fault else 0
+        time.sleep(options.every)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 # how often: once a node; safe to run again: the agent is told only when the file changed
 # on failure: report
 # timeout: 120 s
+# takes: about 0.2 s
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"

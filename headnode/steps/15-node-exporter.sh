@@ -1,10 +1,11 @@
 #!/bin/bash
-# Starts the node exporter (port 9100).
+# Starts the node exporter (port 9100), and what gives it EFA and Lustre metrics.
 # needs: systemd, the pinned node_exporter release or a mirror
 # permission: root
 # how often: once a node; safe to run again
 # on failure: stop
 # timeout: 300 s
+# takes: about 2.3 s
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"

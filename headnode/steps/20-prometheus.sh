@@ -5,6 +5,7 @@
 # how often: once a head node; safe to run again: started anew only when its files changed
 # on failure: stop
 # timeout: 300 s
+# takes: about 2.9 s
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"

@@ -17,12 +17,14 @@ SCRAPE_INTERVAL_S = 15  # templates/prometheus.yml.j2
 SERIES_A_NODE = 481
 SERIES_A_VCPU = 13
 SERIES_OF_PROMETHEUS = 293
-SERIES_A_GPU = 21  # the metrics that NVIDIA/dcgm-exporter etc/default-counters.csv (at 00d6d344) turns on
+SERIES_A_GPU = 19  # the fields of bootstrap/collectors/dcgm-counters.csv
+SERIES_AN_EFA_DEVICE = 23  # docs/metrics.md: one port a device
 SERIES_A_SCRAPE = 5  # up and the four scrape_* series that Prometheus adds for each target
 
 METRICS_ASSUMPTION = (
-    f"Prometheus: {SERIES_A_NODE} series a node, {SERIES_A_VCPU} a vCPU, {SERIES_A_GPU} a GPU, one sample every"
-    f" {SCRAPE_INTERVAL_S} s; the free samples of the account are used by this cluster alone"
+    f"Prometheus: {SERIES_A_NODE} series a node, {SERIES_A_VCPU} a vCPU, {SERIES_A_GPU} a GPU,"
+    f" {SERIES_AN_EFA_DEVICE} an EFA device, one sample every {SCRAPE_INTERVAL_S} s; the free samples of the account"
+    " are used by this cluster alone"
 )
 
 
@@ -37,4 +39,5 @@ def samples_a_month(settings: Settings) -> Range:
 def _series(instance: InstanceType) -> int:
     """What the node exporter and, with GPUs, the GPU exporter of one node give."""
     node = SERIES_A_NODE + SERIES_A_VCPU * instance.vcpus + SERIES_A_SCRAPE
+    node += SERIES_AN_EFA_DEVICE * instance.efa_interfaces
     return node + (SERIES_A_GPU * instance.gpus + SERIES_A_SCRAPE if instance.gpus else 0)

@@ -1,9 +1,10 @@
-"""The templates, filled by render.py as on a node, and judged by the programs and schemas that read them."""
+"""The templates, filled by render.py as on a node, and judged by the programs and schemas that read them.
+
+Prometheus' configuration is made of every example's own values; the CloudWatch agent's is in test_cloudwatch.py.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,16 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from slipway import bundle
+from slipway.settings import load_settings
+
 from .conftest import NODE_ENV, ROOT
 
-# What the CloudWatch agent collects: its schema accepts any name, so the names themselves are held against this list
-# (from the agent's documented metrics).
-METRICS = {
-    "cpu": {"usage_idle", "usage_iowait", "usage_system", "usage_user"},
-    "mem": {"used_percent", "available"},
-    "disk": {"used_percent", "inodes_free"},
-    "net": {"bytes_recv", "bytes_sent", "err_in", "err_out"},
-}
+EXAMPLES = sorted((ROOT / "clusters").glob("*.yaml"))
+AMP = "https://aps-workspaces.us-east-1.amazonaws.com/workspaces/ws-1/api/v1/remote_write"
 
 
 def render(template: str, tmp_path: Path, *pairs: str, **values: str) -> subprocess.CompletedProcess[str]:
@@ -31,56 +29,51 @@ def render(template: str, tmp_path: Path, *pairs: str, **values: str) -> subproc
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
-@pytest.mark.parametrize(
-    "url", ["", "https://aps-workspaces.us-east-1.amazonaws.com/workspaces/ws-1/api/v1/remote_write"]
-)
-@pytest.mark.parametrize("name", ["ml", 'quo"te', "colon: # hash"])
-def test_promtool_accepts_the_configuration(url: str, name: str, tmp_path: Path) -> None:
+def check_config(tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Let promtool judge what was rendered."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed")
-    assert render("prometheus.yml.j2", tmp_path, AMP_REMOTE_WRITE_URL=url, CLUSTER_NAME=name).returncode == 0
-    done = subprocess.run(
-        [promtool, "check", "config", str(tmp_path / "out")], capture_output=True, text=True, check=False
-    )
+    command = [promtool, "check", "config", str(tmp_path / "out")]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("url", ["", AMP])
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_promtool_accepts_the_configuration_of_every_example(example: Path, url: str, tmp_path: Path) -> None:
+    values = bundle.node_env_values(load_settings(example))
+    assert render("prometheus.yml.j2", tmp_path, **{**values, "AMP_REMOTE_WRITE_URL": url}).returncode == 0
+    done = check_config(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ("remote_write:" in (tmp_path / "out").read_text()) == bool(url)
+    text = (tmp_path / "out").read_text()
+    assert ("remote_write:" in text) == bool(url)
+    assert f'region: "{values["REGION"]}"' in text
+    assert text.count("job_name: ") == 4
+
+
+@pytest.mark.parametrize("name", ['quo"te', "colon: # hash"])
+def test_promtool_accepts_any_name(name: str, tmp_path: Path) -> None:
+    assert render("prometheus.yml.j2", tmp_path, CLUSTER_NAME=name).returncode == 0
+    assert check_config(tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("url", ["https://[x/write", "https://host:port/write", "%zz"])
+def test_promtool_refuses_an_address_that_is_none(url: str, tmp_path: Path) -> None:
+    assert render("prometheus.yml.j2", tmp_path, AMP_REMOTE_WRITE_URL=url).returncode == 0
+    done = check_config(tmp_path)
+    assert done.returncode == 1, done.stdout
+    assert "FAILED" in done.stderr
+
+
+def test_prometheus_listens_on_loopback_only(tmp_path: Path) -> None:
+    assert render("slipway-prometheus.service.j2", tmp_path).returncode == 0
+    listen = [word for word in (tmp_path / "out").read_text().split() if word.startswith("--web.listen-address=")]
+    assert listen == ["--web.listen-address=127.0.0.1:9090"]
 
 
 def test_remote_write_is_signed_in_the_clusters_region(tmp_path: Path) -> None:
     render("prometheus.yml.j2", tmp_path, AMP_REMOTE_WRITE_URL="https://x.example/w", REGION="eu-west-1")
     assert 'sigv4:\n      region: "eu-west-1"' in (tmp_path / "out").read_text()
-
-
-def agent(tmp_path: Path, kind: str, metrics: str) -> dict:  # type: ignore[type-arg]
-    done = render("amazon-cloudwatch-agent.json.j2", tmp_path, f"NODE_KIND={kind}", f"WITH_METRICS={metrics}")
-    assert done.returncode == 0, done.stderr
-    configuration: dict = json.loads((tmp_path / "out").read_text())  # type: ignore[type-arg]
-    return configuration
-
-
-@pytest.mark.parametrize("kind", ["headnode", "compute"])
-@pytest.mark.parametrize("metrics", ["yes", "no"])
-def test_cloudwatch_agent_configuration_fits_the_schema(kind: str, metrics: str, tmp_path: Path) -> None:
-    shared = Path(os.environ.get("SLIPWAY_SHARED", ROOT.parent / "shared"))
-    schema = shared / "recipes/cloudwatch-agent-schema.json"
-    if not schema.exists():
-        pytest.skip("the agent's schema is not part of this repository: set SLIPWAY_SHARED to the folder that has it")
-    jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.Draft4Validator(json.loads(schema.read_text())).validate(agent(tmp_path, kind, metrics))
-
-
-def test_cloudwatch_agent_collects_known_metrics_into_the_guides_namespace(tmp_path: Path) -> None:
-    metrics = agent(tmp_path, "compute", "yes")["metrics"]
-    assert metrics["namespace"] == "ParallelCluster"
-    for plugin, settings in metrics["metrics_collected"].items():
-        assert set(settings["measurement"]) <= METRICS[plugin]
-
-
-def test_cloudwatch_agent_logs_go_to_the_clusters_group(tmp_path: Path) -> None:
-    for kind, count in (("headnode", 2), ("compute", 1)):
-        files = agent(tmp_path, kind, "no")["logs"]["logs_collected"]["files"]["collect_list"]
-        assert [entry["log_group_name"] for entry in files] == ["/aws/parallelcluster/ml"] * count
 
 
 def test_missing_key_is_named(tmp_path: Path) -> None:

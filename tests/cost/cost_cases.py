@@ -51,9 +51,11 @@ def json_error(code: str, message: str = "no", status: str = "400 Bad Request") 
 H = 730
 SAMPLES = H * 3600 / 15  # of one series a month
 
-# Series: 481 + 13 a vCPU + 5 a node; with GPUs 21 a GPU + 5; the head node's Prometheus 293 + 5.
-P5 = 481 + 13 * 192 + 5 + 21 * 8 + 5
-G6 = 481 + 13 * 4 + 5 + 21 + 5
+# Series: 481 + 13 a vCPU + 5 a node, 23 an EFA device; with GPUs 19 a GPU + 5; the head node's Prometheus 293 + 5.
+P5 = 481 + 13 * 192 + 5 + 23 * 32 + 19 * 8 + 5
+P5EN = 481 + 13 * 192 + 5 + 23 * 16 + 19 * 8 + 5
+P6 = 481 + 13 * 192 + 5 + 23 * 8 + 19 * 8 + 5
+G6 = 481 + 13 * 4 + 5 + 19 + 5
 C6I = 481 + 13 * 32 + 5
 HEAD_8XL = 481 + 13 * 32 + 5 + 293 + 5
 HEAD_2XL = 481 + 13 * 8 + 5 + 293 + 5
@@ -126,7 +128,7 @@ EXAMPLES = {
         "EBS root volumes of the compute nodes": same(4 * 200 * 0.08),
         "FSx for Lustre": same(2400 * 0.21),
         **NETWORK,
-        "Amazon Managed Prometheus": same(metrics(HEAD_8XL + 4 * P5)),
+        "Amazon Managed Prometheus": same(metrics(HEAD_8XL + 4 * P5EN)),
     },
     "p6-b200.yaml": {
         "capacity block cr-0123456789abcdef3": same(4 * H * 74.88),
@@ -135,7 +137,7 @@ EXAMPLES = {
         "EBS root volumes of the compute nodes": same(4 * 200 * 0.08),
         "FSx for Lustre": same(9600 * 0.34),
         **NETWORK,
-        "Amazon Managed Prometheus": same(metrics(HEAD_8XL + 4 * P5)),
+        "Amazon Managed Prometheus": same(metrics(HEAD_8XL + 4 * P6)),
     },
     "rehearsal.yaml": {
         "capacity block cr-0123456789abcdef1": same(4 * H * 31.464),

@@ -117,19 +117,19 @@ def test_text_of_a_block(run: Run) -> None:
         in text
     )
     assert lines[-1] == (
-        "p5-sandbox in us-east-1: 3.41 USD/h, 2,489.57 USD/month;"
+        "p5-sandbox in us-east-1: 3.43 USD/h, 2,507.23 USD/month;"
         " beside it, paid anyway: reservations 125.86 USD/h, 91,874.88 USD/month"
     )
 
 
 def test_text_of_a_block_with_hours(run: Run) -> None:
     _, text = run(REPOSITORY / "clusters/p5-capacity-block.yaml", as_json=False, hours=72)
-    assert "over its 72 h (--hours): the block 9,061.63 USD, the cluster around it 245.55 USD" in text
+    assert "over its 72 h (--hours): the block 9,061.63 USD, the cluster around it 247.29 USD" in text
 
 
 def test_text_of_hours_without_a_block(run: Run) -> None:
     _, text = run(REPOSITORY / "clusters/g6-sandbox.yaml", as_json=False, hours=72)
-    assert "72 hours: 171.58 to 292.39 USD" in text
+    assert "72 hours: 171.58 to 292.37 USD" in text
     assert "spot changes hourly" in text
 
 

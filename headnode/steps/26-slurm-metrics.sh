@@ -1,0 +1,15 @@
+#!/bin/bash
+# Starts what writes Slurm's metrics (nodes, jobs, GPUs, scheduler) every 30 seconds, or finds Slurm's own endpoint.
+# needs: 15-node-exporter, 20-prometheus, python3; Slurm may still be starting
+# permission: root
+# how often: once a head node; safe to run again
+# on failure: report
+# timeout: 60 s
+# takes: about 0.5 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/node-exporter.sh
+source "$SLIPWAY_BUNDLE/bootstrap/node-exporter.sh"
+
+node_exporter::timer slurm-metrics
