@@ -1,0 +1,13 @@
+"""``python3 bootstrap/health``: the command slipway-health."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from health.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Says so when the instance has NVMe disks and /scratch, where ParallelCluster mounts them, is not there.
+# needs: python3, instances.json of the bundle
+# permission: root
+# how often: once a node; changes nothing
+# on failure: report
+# timeout: 30 s
+# takes: about 0.1 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/facts.sh
+source "$SLIPWAY_BUNDLE/bootstrap/facts.sh"
+
+scratch::main() {
+  local gigabytes
+  gigabytes=$(facts::get nvme_gb)
+  case $gigabytes in
+    null) log::info "the instance type is not known: nothing to compare" ;;
+    0) log::info "this instance type has no NVMe disks" ;;
+    *)
+      mountpoint --quiet /scratch ||
+        log::die "/scratch is not mounted, but this instance type has $gigabytes GB of NVMe: caches and images go to the root volume" \
+          "run 'systemctl status setup-ephemeral' and 'lsblk' on this node"
+      log::info "/scratch is mounted"
+      ;;
+  esac
+}
+
+scratch::main
