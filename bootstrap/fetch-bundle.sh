@@ -1,18 +1,23 @@
 #!/bin/bash
-# fetch-bundle.sh KIND BUNDLE_URL SHA256 [KEY=VALUE ...]: the bootstrap action that ParallelCluster runs on each node.
+# fetch-bundle.sh KIND BUNDLE_URL SHA256 [KEY=VALUE ...]: puts one release of the bundle into use and runs its setup.
 #
 #   KIND        head | compute
 #   BUNDLE_URL  s3://BUCKET/KEY of the bundle (a gzipped tar)
 #   SHA256      64 hexadecimal digits: what the bundle must hash to
 #   KEY=VALUE   values that are known at deploy time; added to the bundle's node.env
 #
+# SLIPWAY_CONFIGURED_SHA256, from load-bundle.sh: this is an update of the cluster, and its configuration is of that
+# bundle. It is another one than SHA256 while an update is taken back; then that release is used, if it is here.
+#
 # needs:       aws, sha256sum, tar, flock; an instance profile that may read the bundle
 # permission:  root
 # how often:   once a node; safe to run again: a release that is there is not fetched again
-# on failure:  exit 1 (2: wrong arguments), one line that starts with "slipway: FAULT"; the release in use stays as it was
+# on failure:  exit 1 (2: wrong arguments), one line that starts with "slipway: FAULT"; the release in use stays as it
+#              was. When the new one's setup fails, the last one that was good is in use again, with its values; that
+#              is exit 0 in an update of the cluster: a failure would leave its stacks in UPDATE_ROLLBACK_FAILED
 #
-# It stands alone: nothing of the bundle is here yet. Each change takes effect by one rename, so a kill at any
-# moment leaves the old state or the new one.
+# load-bundle.sh starts it from the bundle; it also stands alone, when nothing of the bundle is here yet. Each change
+# takes effect by one rename, so a kill at any moment leaves the old state or the new one.
 set -euo pipefail
 umask 022
 export PATH="/usr/local/sbin:/usr/local/bin:/opt/slurm/bin:${PATH:-/usr/sbin:/usr/bin:/sbin:/bin}"
@@ -23,7 +28,12 @@ readonly ETC_DIR=/etc/slipway
 readonly LOCK=/run/slipway-fetch.lock
 readonly FETCH_TRIES=5
 readonly FETCH_TIMEOUT_S=120
-readonly LOCK_TIMEOUT_S=600
+readonly LOCK_TIMEOUT_S=900
+readonly REPORT_TIMEOUT_S=30
+# The release whose setup ended well, and its node.env, as one file: one rename changes both.
+readonly GOOD=/var/lib/slipway/good-release
+# The release whose setup failed last, and the records of its steps; there until another one's ends well.
+readonly FAILED=/var/lib/slipway/failed-release
 readonly KEY_VALUE='^[A-Z][A-Z0-9_]*=[^[:cntrl:]]*$'
 
 fetch::die() { # STATUS MESSAGE HINT
@@ -66,10 +76,18 @@ fetch::verify() { # FILE SHA256 URL
   [ "$found" = "$2" ] || fetch::die 1 "$3 has sha256 $found, expected $2" "the bundle changed after the deployment: deploy again"
 }
 
+fetch::check_whole() { # DIRECTORY URL SETUP_SCRIPT
+  local needed
+  for needed in bootstrap/common.sh node.env "$3"; do
+    [ -f "$1/$needed" ] || fetch::die 1 "$2 holds no $needed" "make the bundle again with 'cdk deploy'"
+  done
+}
+
 # Makes the release directory, whole or not at all.
 fetch::release() { # URL SHA256 SETUP_SCRIPT -> RELEASE
   RELEASE=$OPT_DIR/releases/${2:0:12}
   if [ -d "$RELEASE" ]; then
+    fetch::check_whole "$RELEASE" "$1" "$3"
     printf 'slipway: fetch-bundle: release %s is here already\n' "${2:0:12}"
     return 0
   fi
@@ -78,10 +96,7 @@ fetch::release() { # URL SHA256 SETUP_SCRIPT -> RELEASE
   mkdir "$WORK/release"
   tar --extract --gzip --no-same-owner --file "$WORK/bundle.tar.gz" --directory "$WORK/release" ||
     fetch::die 1 "$1 cannot be unpacked" "is the disk full? see 'df -h $OPT_DIR'"
-  local needed
-  for needed in bootstrap/common.sh node.env "$3"; do
-    [ -f "$WORK/release/$needed" ] || fetch::die 1 "$1 holds no $needed" "make the bundle again with 'cdk deploy'"
-  done
+  fetch::check_whole "$WORK/release" "$1" "$3"
   sync --file-system "$WORK/release"
   mv --no-target-directory "$WORK/release" "$RELEASE"
 }
@@ -100,12 +115,17 @@ fetch::write_node_env() { # RELEASE [KEY=VALUE ...]
       cat "$ETC_DIR/site.env"
     fi
   } >"$ETC_DIR/.node.env.new"
-  chmod 0644 "$ETC_DIR/.node.env.new"
-  if cmp --silent "$ETC_DIR/.node.env.new" "$ETC_DIR/node.env"; then
-    rm -f "$ETC_DIR/.node.env.new"
+  fetch::put "$ETC_DIR/.node.env.new" "$ETC_DIR/node.env"
+}
+
+# Puts FILE in the place of DESTINATION, if they differ.
+fetch::put() { # FILE DESTINATION
+  chmod 0644 "$1"
+  if cmp --silent "$1" "$2"; then
+    rm -f "$1"
   else
-    sync "$ETC_DIR/.node.env.new"
-    mv --no-target-directory "$ETC_DIR/.node.env.new" "$ETC_DIR/node.env"
+    sync "$1"
+    mv --no-target-directory "$1" "$2"
   fi
 }
 
@@ -115,16 +135,78 @@ fetch::switch() { # RELEASE
   mv --no-target-directory "$OPT_DIR/.current.new" "$OPT_DIR/current"
 }
 
+# Runs the setup of the release in use. The lock stays with this process alone.
+fetch::setup() { # SETUP_SCRIPT
+  local status=0
+  "$OPT_DIR/current/$1" {LOCK_FD}>&- || status=$?
+  return "$status"
+}
+
+fetch::remember() { # RELEASE
+  local before='' old
+  mkdir -p "${GOOD%/*}"
+  [ ! -r "$GOOD" ] || read -r before <"$GOOD"
+  { printf '%s\n' "$1" && cat "$ETC_DIR/node.env"; } >"$GOOD.new"
+  fetch::put "$GOOD.new" "$GOOD"
+  rm -rf "$FAILED"
+  [ "$before" != "$1" ] || return 0
+  # The one before stays, for an update that is taken back.
+  for old in "$OPT_DIR"/releases/*; do
+    [ "$old" = "$1" ] || [ "$old" = "$before" ] || rm -rf "$old"
+  done
+}
+
+# What is known of the failure, before another setup writes over it. It must not hide the failure itself.
+fetch::keep_records() { # RELEASE
+  rm -rf "$FAILED"
+  mkdir -p "$FAILED" && printf '%s\n' "$1" >"$FAILED/release" && cp /var/lib/slipway/steps/*.json "$FAILED/" ||
+    printf 'slipway: fetch-bundle: the records of the failed setup could not be kept\n' >&2
+}
+
+# The same, where `slipway status` looks for it.
+fetch::report() {
+  timeout --kill-after=5 "$REPORT_TIMEOUT_S" "$OPT_DIR/current/bootstrap/status/node_status.py" --share {LOCK_FD}>&- ||
+    printf 'slipway: fetch-bundle: the state of this node could not be shared\n' >&2
+}
+
+# Back to the last release that was good, if there is another one; says which release is in use now. 0: that one is
+# in use and its setup ended well.
+fetch::fall_back() { # SETUP_SCRIPT FAILED_RELEASE
+  local good status=0
+  [ -r "$GOOD" ] || return 1
+  read -r good <"$GOOD"
+  [ -d "$good" ] || return 1
+  tail --lines=+2 "$GOOD" >"$ETC_DIR/.node.env.new"
+  if [ "$good" = "$2" ] && cmp --silent "$ETC_DIR/.node.env.new" "$ETC_DIR/node.env"; then
+    rm -f "$ETC_DIR/.node.env.new"
+    return 1
+  fi
+  printf 'slipway: release %s failed: back to %s and the values that were in use before\n' "${2##*/}" "${good##*/}" >&2
+  fetch::put "$ETC_DIR/.node.env.new" "$ETC_DIR/node.env"
+  fetch::switch "$good"
+  fetch::setup "$1" || status=$?
+  if [ "$status" -ne 0 ]; then
+    printf 'slipway: release %s is in use again, but its setup ended with %s too\n' "${good##*/}" "$status" >&2
+    return 1
+  fi
+  printf 'slipway: release %s is in use again, its setup ended well; what failed is not in use\n' "${good##*/}" >&2
+}
+
 fetch::main() {
+  local setup=headnode/setup-headnode.sh status=0 configured=${SLIPWAY_CONFIGURED_SHA256:-}
   fetch::check_args "$@"
-  local setup=headnode/setup-headnode.sh
+  if [[ $configured =~ ^[0-9a-f]{64}$ && $configured != "$3" && -d $OPT_DIR/releases/${configured:0:12} ]]; then
+    printf 'slipway: the configuration of the cluster is of release %s, the parameter names %s: using the former\n' \
+      "${configured:0:12}" "${3:0:12}"
+    set -- "$1" "$2" "$configured" "${@:4}"
+  fi
   [ "$1" = head ] || setup=compute/setup-compute.sh
   mkdir -p "$OPT_DIR/releases" "$ETC_DIR"
   exec {LOCK_FD}>"$LOCK"
   flock --wait "$LOCK_TIMEOUT_S" "$LOCK_FD" ||
     fetch::die 1 "another fetch-bundle.sh ran for more than $LOCK_TIMEOUT_S s" "look for it with 'ps ax'"
   # What a killed run left: nobody else works here while the lock is held.
-  rm -rf "$OPT_DIR"/.work.* "$ETC_DIR/.node.env.new" "$OPT_DIR/.current.new"
+  rm -rf "$OPT_DIR"/.work.* "$ETC_DIR/.node.env.new" "$OPT_DIR/.current.new" "$GOOD.new"
   WORK=$(mktemp -d "$OPT_DIR/.work.XXXXXX")
   trap 'rm -rf "$WORK"' EXIT
   fetch::release "$2" "$3" "$setup"
@@ -132,8 +214,15 @@ fetch::main() {
   fetch::switch "$RELEASE"
   rm -rf "$WORK"
   trap - EXIT
-  exec {LOCK_FD}>&-
-  exec "$OPT_DIR/current/$setup"
+  fetch::setup "$setup" || status=$?
+  if [ "$status" -eq 0 ]; then
+    fetch::remember "$RELEASE"
+    return 0
+  fi
+  fetch::keep_records "$RELEASE"
+  fetch::report
+  if fetch::fall_back "$setup" "$RELEASE" && [ -n "$configured" ]; then return 0; fi
+  exit "$status"
 }
 
 fetch::main "$@"

@@ -289,6 +289,29 @@ def cost(
 
 
 @app.command()
+def status(
+    file: SettingsFile,
+    profile: Profile = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, max=300, help="Seconds to wait for the head node's answer.")
+    ] = 45.0,
+    policy: Annotated[
+        bool, typer.Option("--policy", help="Print the IAM policy that lets you ask everything; asks nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How the cluster is: stacks, head node, fleet, set-up of the nodes, background work, health, last acceptance."""
+    if policy:
+        from slipway.status.command import policy as reading_policy
+
+        print(json.dumps(reading_policy(load_settings(file)), indent=2))
+        return
+    from slipway.status.command import status as run
+
+    raise Ended(run(file, as_json=as_json, profile=profile, timeout_s=timeout))
+
+
+@app.command()
 def rehearse(
     file: SettingsFile,
     cloud_only: Annotated[bool, typer.Option("--cloud-only", help="Everything up to Slurm; needs no root.")] = False,

@@ -32,7 +32,8 @@ MOUNT_KINDS = {
 class ClusterFacts:
     """What only the deployment knows; every string may be a CDK token.
 
-    ``node_arguments`` are KEY=VALUE lines for node.env. The scripts and the bundle are ``s3://bucket/key``.
+    ``node_arguments`` are KEY=VALUE lines for node.env. ``script_url`` is ``s3://bucket/key`` of the bootstrap action,
+    ``bundle_sha256`` (hexadecimal) that of the bundle which the nodes' parameter names.
     """
 
     head_node_subnet_id: str
@@ -40,7 +41,6 @@ class ClusterFacts:
     node_security_group_id: str
     file_system_id: str
     script_url: str
-    bundle_url: str
     bundle_sha256: str
     node_arguments: tuple[str, ...]
     head_node_policy_arns: tuple[str, ...]
@@ -56,13 +56,17 @@ def placeholder_facts(settings: Settings) -> ClusterFacts:
         compute_subnet_id=network.compute_subnet_id or "subnet-00000000000000002",
         node_security_group_id=network.security_group_id or "sg-00000000000000000",
         file_system_id=settings.storage.fsx.file_system_id or "fs-00000000000000000",
-        script_url=f"s3://{bucket}/bootstrap/fetch-bundle.sh",
-        bundle_url=f"s3://{bucket}/bootstrap/bundle.tar.gz",
+        script_url=f"s3://{bucket}/bootstrap/load-bundle.sh",
         bundle_sha256="0" * 64,
         node_arguments=(f"RESULTS_BUCKET={bucket}", "AMP_REMOTE_WRITE_URL=", f"LOG_GROUP=/slipway/{settings.name}"),
         head_node_policy_arns=(f"arn:aws:iam::000000000000:policy/parallelcluster/{settings.name}-head-node",),
         compute_policy_arns=(f"arn:aws:iam::000000000000:policy/parallelcluster/{settings.name}-compute",),
     )
+
+
+def bundle_parameter(settings: Settings) -> str:
+    """Name of the Systems Manager parameter that tells this cluster's nodes which bundle is theirs."""
+    return f"/slipway/{settings.name}/bundle"
 
 
 def cluster_configuration(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
@@ -76,7 +80,7 @@ def cluster_configuration(settings: Settings, facts: ClusterFacts) -> dict[str, 
         "Scheduling": {
             "Scheduler": "slurm",
             "SlurmSettings": _slurm(settings.slurm),
-            "SlurmQueues": [_queue(queue, facts) for queue in settings.queues],
+            "SlurmQueues": [_queue(queue, settings, facts) for queue in settings.queues],
         },
         "SharedStorage": _shared_storage(settings, facts),
         "Monitoring": {
@@ -126,13 +130,16 @@ def _head_node(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
         },
         "Ssh": {key: value for key, value in ssh.items() if value},
         "LocalStorage": {"RootVolume": _root_volume(head.root_volume_gib)},
-        "CustomActions": _custom_actions("head", facts, head.scripts),
+        "CustomActions": {
+            "OnNodeConfigured": _configured("head", settings, facts, head.scripts),
+            "OnNodeUpdated": _updated(settings, facts),
+        },
         "Iam": _iam((*facts.head_node_policy_arns, *head.policy_arns)),
         "Imds": {"Secured": True},
     }
 
 
-def _queue(queue: Queue, facts: ClusterFacts) -> dict[str, Any]:
+def _queue(queue: Queue, settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
     networking: dict[str, Any] = {
         "SubnetIds": [facts.compute_subnet_id],
         "AdditionalSecurityGroups": [facts.node_security_group_id],
@@ -154,7 +161,7 @@ def _queue(queue: Queue, facts: ClusterFacts) -> dict[str, Any]:
         },
         # Off: its prolog can hang every job start on p4d and p5 (aws-parallelcluster issue 6777).
         "HealthChecks": {"Gpu": {"Enabled": False}},
-        "CustomActions": _custom_actions("compute", facts, queue.scripts),
+        "CustomActions": {"OnNodeConfigured": _configured("compute", settings, facts, queue.scripts)},
         "Iam": _iam((*facts.compute_policy_arns, *queue.policy_arns)),
         **({"CustomSlurmSettings": dict(queue.slurm_settings)} if queue.slurm_settings else {}),
         "ComputeResources": [_compute_resource(queue)],
@@ -191,12 +198,24 @@ def _root_volume(size_gib: int) -> dict[str, Any]:
     return {"Size": size_gib, "VolumeType": "gp3", "Encrypted": True}
 
 
-def _custom_actions(kind: str, facts: ClusterFacts, scripts: Sequence[Script]) -> dict[str, Any]:
-    arguments = [kind, facts.bundle_url, facts.bundle_sha256, *facts.node_arguments]
-    own: dict[str, Any] = {"Script": facts.script_url, "Args": arguments}
+def _configured(kind: str, settings: Settings, facts: ClusterFacts, scripts: Sequence[Script]) -> dict[str, Any]:
+    """The same for every bundle: ParallelCluster refuses any change of it on a standing head node.
+
+    On the queues a change would replace every node. What the nodes are to run is in the parameter.
+    """
+    own: dict[str, Any] = {
+        "Script": facts.script_url,
+        "Args": [kind, settings.region, bundle_parameter(settings)],
+    }
     if not scripts:
-        return {"OnNodeConfigured": own}
-    return {"OnNodeConfigured": {"Sequence": [own, *(_script(script) for script in scripts)]}}
+        return own
+    return {"Sequence": [own, *(_script(script) for script in scripts)]}
+
+
+def _updated(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
+    """What the head node runs after each update; the last arguments make one of every other bundle or value."""
+    arguments = ["head", settings.region, bundle_parameter(settings), facts.bundle_sha256, *facts.node_arguments]
+    return {"Script": facts.script_url, "Args": arguments}
 
 
 def _script(script: Script) -> dict[str, Any]:

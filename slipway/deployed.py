@@ -188,9 +188,8 @@ def _facts(raw: Any, configuration: Any, name: str) -> ClusterFacts:
     """The facts that this configuration was made with: ``cluster_configuration`` read backwards."""
     try:
         head, queue = configuration["HeadNode"], configuration["Scheduling"]["SlurmQueues"][0]
-        actions = head["CustomActions"]["OnNodeConfigured"]
-        own = actions["Sequence"][0] if "Sequence" in actions else actions
-        _, bundle_url, bundle_sha256, *node_arguments = own["Args"]
+        own = head["CustomActions"]["OnNodeUpdated"]
+        _, _, _, bundle_sha256, *node_arguments = own["Args"]
         lustre = next(one for one in configuration["SharedStorage"] if one["MountDir"] == "/fsx")
         return ClusterFacts(
             head_node_subnet_id=head["Networking"]["SubnetId"],
@@ -198,7 +197,6 @@ def _facts(raw: Any, configuration: Any, name: str) -> ClusterFacts:
             node_security_group_id=queue["Networking"]["AdditionalSecurityGroups"][0],
             file_system_id=lustre["FsxLustreSettings"]["FileSystemId"],
             script_url=own["Script"],
-            bundle_url=bundle_url,
             bundle_sha256=bundle_sha256,
             node_arguments=tuple(node_arguments),
             head_node_policy_arns=_stack_policies(raw["HeadNode"], head),

@@ -31,7 +31,6 @@ NAMES = {
     "node_security_group_id": "the nodes' security group",
     "file_system_id": "the file system",
     "script_url": "the bootstrap script's address",
-    "bundle_url": "the bundle's address",
     "bundle_sha256": "the bundle's sha256",
     "node_arguments": "bucket, metrics address or log group",
     "head_node_policy_arns": "the head node's policies",

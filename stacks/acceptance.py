@@ -13,6 +13,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from slipway.bundle import acceptance_basis
 from slipway.settings import Settings
 from stacks.checks import BASIC_EXECUTION, accept, every_resource_of
 from stacks.cluster import ClusterStack
@@ -20,6 +21,7 @@ from stacks.storage import StorageStack
 
 HANDLER = Path(__file__).parent / "acceptance_handler"
 DOCUMENT = "AWS-RunShellScript"
+ASK_AGAIN = "accept"  # the CDK's context key
 POLL_INTERVAL = Duration.seconds(30)
 HANDLER_TIMEOUT = Duration.minutes(5)  # starting waits for the SSM agent of a fresh head node
 GRACE_MINUTES = 5  # the run ends by itself first, and can still say why
@@ -27,7 +29,11 @@ CUSTOM_RESOURCE_LIMIT_MINUTES = 60  # CloudFormation's own limit
 
 
 class AcceptanceStack(Stack):
-    """Runs the scenario on the head node of ``cluster`` through Systems Manager; reports go to ``storage``."""
+    """Runs the scenario on the head node of ``cluster`` through Systems Manager; reports go to ``storage``.
+
+    An update runs it again when what it depends on has changed (``acceptance_basis``, the head node), or when it is
+    asked for: ``cdk deploy -c accept=TEXT`` with another text than last time.
+    """
 
     def __init__(
         self,
@@ -43,6 +49,7 @@ class AcceptanceStack(Stack):
         start = self._function("StartFunction", "index.on_event")
         watch = self._function("WatchFunction", "index.is_complete")
         self._grant_send_command(start, cluster.head_node_id)
+        self._grant_read_own_state(start)
         self._grant_read_invocations(watch)
         provider = self._provider(start, watch, settings.acceptance.timeout_minutes)
         verdict = CustomResource(
@@ -55,7 +62,9 @@ class AcceptanceStack(Stack):
                 "InstanceId": cluster.head_node_id,
                 "ResultsBucket": storage.bucket.bucket_name,
                 "TimeoutMinutes": settings.acceptance.timeout_minutes,
-                "BundleSha256": cluster.bundle_sha256,  # other scripts, other limits: accept again
+                "Release": cluster.bundle_sha256,  # the head node must have taken it, measured or not
+                "Basis": acceptance_basis(settings),  # another one: accept again
+                "Asked": str(self.node.try_get_context(ASK_AGAIN) or ""),
             },
         )
         CfnOutput(self, "RunId", value=verdict.get_att_string("RunId"))
@@ -85,6 +94,12 @@ class AcceptanceStack(Stack):
                 f"{prefix}:ssm:{self.region}::document/{DOCUMENT}",
                 f"{prefix}:ec2:{self.region}:{Aws.ACCOUNT_ID}:instance/{head_node_id}",
             ],
+        )
+
+    def _grant_read_own_state(self, function: lambda_.Function) -> None:
+        """Whether this stack is being rolled back: then nothing is measured again."""
+        iam.Grant.add_to_principal(
+            grantee=function, actions=["cloudformation:DescribeStacks"], resource_arns=[self.stack_id]
         )
 
     def _grant_read_invocations(self, function: lambda_.Function) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import Aws, CfnOutput, CfnStack, CustomResource, Duration, Fn, Stack
+from aws_cdk import AssetHashType, Aws, CfnOutput, CfnStack, CustomResource, Duration, Fn, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from slipway.bundle import REPOSITORY, write_bundle
-from slipway.cluster_config import ClusterFacts, cluster_configuration
+from slipway.cluster_config import ClusterFacts, bundle_parameter, cluster_configuration
 from slipway.preflight.bootstrap import PROVIDER_TEMPLATE
 from slipway.settings import PARALLELCLUSTER_VERSION, Script, Settings
 from stacks.checks import accept
@@ -26,10 +28,11 @@ from stacks.storage import StorageStack
 
 PARALLELCLUSTER_PATH = "/parallelcluster/"  # the IAM path of the roles that ParallelCluster makes
 SESSION_MANAGER_POLICY = "AmazonSSMManagedInstanceCore"
+BOOTSTRAP_ACTION = REPOSITORY / "bootstrap/load-bundle.sh"
 
 
 class ClusterStack(Stack):
-    """``head_node_id`` is the instance that acceptance runs on; ``bundle_sha256`` changes with any node's software."""
+    """``head_node_id`` is the instance that acceptance runs on, ``bundle_sha256`` what it must have taken before."""
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class ClusterStack(Stack):
         self._network = network
         self._storage = storage
         self._observability = observability
-        self._script = assets.Asset(self, "FetchBundle", path=str(REPOSITORY / "bootstrap/fetch-bundle.sh"))
+        self._script = self._bootstrap_action()
         self._bundle = self._bundle_asset()
         self._compute_policy = self._node_policy("ComputePolicy", "What every compute node may do")
         self._head_node_policy = self._node_policy("HeadNodePolicy", "What the head node may do")
@@ -56,12 +59,48 @@ class ClusterStack(Stack):
         observability.grant_remote_write(self._head_node_policy)
         self._grant_read_secret(self._head_node_policy)
         self._grant_decrypt(self._head_node_policy, settings.secret_arns)
+        self._parameter = self._bundle_parameter()
         self.cluster = self._cluster(self._provider())
         self.head_node_id = self.cluster.get_att_string("headNode.instanceId")
         self._head_node_alarm()
         CfnOutput(self, "HeadNodeInstanceId", value=self.head_node_id)
         CfnOutput(self, "HeadNodePrivateIp", value=self.cluster.get_att_string("headNode.privateIpAddress"))
         CfnOutput(self, "ValidationMessages", value=self.cluster.get_att_string("validationMessages"))
+
+    def _bootstrap_action(self) -> assets.Asset:
+        """Its address must stay the same on a standing cluster: it hangs on the file's bytes, not on CDK's own hash."""
+        digest = hashlib.sha256(BOOTSTRAP_ACTION.read_bytes()).hexdigest()
+        return assets.Asset(
+            self,
+            "BootstrapAction",
+            path=str(BOOTSTRAP_ACTION),
+            asset_hash=digest,
+            asset_hash_type=AssetHashType.CUSTOM,
+        )
+
+    def _bundle_parameter(self) -> ssm.CfnParameter:
+        """Which bundle the nodes take, with its sha256, and what is known only now. Written by deployments alone.
+
+        After the policies, so that a node which reads it may also read the bundle.
+        """
+        lines = [f"BUNDLE_URL={self._bundle.s3_object_url}", f"BUNDLE_SHA256={self.bundle_sha256}"]
+        parameter = ssm.CfnParameter(
+            self,
+            "BundleParameter",
+            type="String",
+            name=bundle_parameter(self._settings),
+            description="The bundle of this cluster's nodes",
+            value="\n".join([*lines, *self._node_arguments()]),
+        )
+        parameter.node.add_dependency(self._head_node_policy, self._compute_policy)
+        return parameter
+
+    def _node_arguments(self) -> tuple[str, ...]:
+        return (
+            f"RESULTS_BUCKET={self._storage.bucket.bucket_name}",
+            f"AMP_REMOTE_WRITE_URL={self._observability.remote_write_url}",
+            f"LOG_GROUP={self._observability.log_group.ref}",
+        )
 
     def _bundle_asset(self) -> assets.Asset:
         """The asset is copied into the cloud assembly at once, so the file itself need not stay."""
@@ -79,6 +118,7 @@ class ClusterStack(Stack):
             self, id, description=description, path=f"{PARALLELCLUSTER_PATH}{self._settings.name}/"
         )
         self._grant_read_scripts(policy)
+        self._grant_read_parameter(policy)
         self._observability.grant_write_logs(policy)
         mirror = self._settings.software_mirror or ""
         if mirror.startswith("s3://"):
@@ -104,6 +144,11 @@ class ClusterStack(Stack):
         """Exactly these two objects; Asset.grant_read would open the whole bucket of all deployments of the account."""
         arns = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in (self._script, self._bundle)]
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=arns)
+
+    def _grant_read_parameter(self, grantee: iam.IGrantable) -> None:
+        parameter = f"parameter{bundle_parameter(self._settings)}"
+        arns = [f"arn:{Aws.PARTITION}:ssm:{self._settings.region}:{Aws.ACCOUNT_ID}:{parameter}"]
+        iam.Grant.add_to_principal(grantee=grantee, actions=["ssm:GetParameter"], resource_arns=arns)
 
     def _grant_read_site_scripts(self) -> None:
         """The site's own bootstrap actions, each by its exact key."""
@@ -169,7 +214,7 @@ class ClusterStack(Stack):
 
     def _cluster(self, provider: CfnStack) -> CustomResource:
         """DeletionPolicy Delete: the instances go with the stack; file system and bucket stand in the storage stack."""
-        return CustomResource(
+        cluster = CustomResource(
             self,
             "Cluster",
             resource_type="Custom::PclusterCluster",
@@ -180,6 +225,8 @@ class ClusterStack(Stack):
                 "DeletionPolicy": "Delete",
             },
         )
+        cluster.node.add_dependency(self._parameter)
+        return cluster
 
     def _facts(self) -> ClusterFacts:
         session_manager = iam.ManagedPolicy.from_aws_managed_policy_name(SESSION_MANAGER_POLICY)
@@ -189,13 +236,8 @@ class ClusterStack(Stack):
             node_security_group_id=self._network.node_security_group.security_group_id,
             file_system_id=self._storage.file_system_id,
             script_url=self._script.s3_object_url,
-            bundle_url=self._bundle.s3_object_url,
             bundle_sha256=self.bundle_sha256,
-            node_arguments=(
-                f"RESULTS_BUCKET={self._storage.bucket.bucket_name}",
-                f"AMP_REMOTE_WRITE_URL={self._observability.remote_write_url}",
-                f"LOG_GROUP={self._observability.log_group.ref}",
-            ),
+            node_arguments=self._node_arguments(),
             head_node_policy_arns=(session_manager.managed_policy_arn, self._head_node_policy.managed_policy_arn),
             compute_policy_arns=(self._compute_policy.managed_policy_arn,),
         )

@@ -182,12 +182,14 @@ def test_file_system_is_mounted_by_id_and_home_is_retained(every_part: Settings)
     assert home["EbsSettings"]["Encrypted"] is True
 
 
-def test_custom_actions_follow_the_contract_of_fetch_bundle(every_part: Settings) -> None:
-    deployed = facts(every_part, bundle_url="s3://b/k.gz", bundle_sha256="f" * 64, node_arguments=("A=1", "B="))
+def test_custom_actions_follow_the_contract_of_load_bundle(every_part: Settings) -> None:
+    deployed = facts(every_part, bundle_sha256="f" * 64, node_arguments=("A=1", "B="))
     found = cluster_configuration(every_part, deployed)
-    head = found["HeadNode"]["CustomActions"]["OnNodeConfigured"]
-    assert head["Args"] == ["head", "s3://b/k.gz", "f" * 64, "A=1", "B="]
+    head = found["HeadNode"]["CustomActions"]
+    name = ["eu-central-1", f"/slipway/{every_part.name}/bundle"]
+    assert head["OnNodeConfigured"]["Args"] == ["head", *name]
+    assert head["OnNodeUpdated"]["Args"] == ["head", *name, "f" * 64, "A=1", "B="]
     for queue in found["Scheduling"]["SlurmQueues"]:
         action = queue["CustomActions"]["OnNodeConfigured"]
-        assert action["Args"] == ["compute", *head["Args"][1:]]
-        assert action["Script"] == head["Script"]
+        assert action["Args"] == ["compute", *name]
+        assert action["Script"] == head["OnNodeConfigured"]["Script"] == head["OnNodeUpdated"]["Script"]

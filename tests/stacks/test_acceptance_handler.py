@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.stub import Stubber
 
+from rehearsal.cloud.errors import ResourceFailed
+from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
 from stacks.acceptance_handler import index
 
@@ -19,19 +23,26 @@ PROPERTIES = {
     "InstanceId": INSTANCE,
     "ResultsBucket": "ml-results",
     "TimeoutMinutes": "30",  # CloudFormation sends every number as a string
-    "BundleSha256": "0" * 64,
+    "Release": "f" * 64,
+    "Basis": "0" * 64,
+    "Asked": "",
 }
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    with EmbeddedAws("us-east-1", tmp_path / "aws") as cloud:
-        cloud.register_instance(INSTANCE, "head", "10.0.0.4")
-        cloud.set_ssm_runner(lambda *_: (0, "", ""))
-        for name, value in cloud.env().items():
+def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[EmbeddedAws]:
+    with EmbeddedAws("us-east-1", tmp_path / "aws") as started:
+        started.register_instance(INSTANCE, "head", "10.0.0.4")
+        started.set_ssm_runner(lambda *_: (0, "", ""))
+        for name, value in started.env().items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.address_endpoint)
-        yield boto3.client("ssm")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", started.address_endpoint)
+        yield started
+
+
+@pytest.fixture
+def aws(cloud: EmbeddedAws) -> Any:
+    return cloud.clients("ssm")
 
 
 def event(kind: str, **changes: Any) -> dict[str, Any]:
@@ -42,19 +53,112 @@ def invocation(status: str, output: str = "", error: str = "", code: int = 0) ->
     return {"Status": status, "StandardOutputContent": output, "StandardErrorContent": error, "ResponseCode": code}
 
 
-@pytest.mark.parametrize("kind", ["Create", "Update"])
-def test_starts_the_constant_command_on_the_head_node(aws: Any, kind: str) -> None:
-    answer = index.on_event(event(kind))
+def test_starts_the_constant_command_on_the_head_node(aws: Any) -> None:
+    answer = index.on_event(event("Create"))
     (command,) = aws.list_commands()["Commands"]
     assert answer == {"PhysicalResourceId": "acceptance-ml", "Data": {"CommandId": command["CommandId"]}}
     assert command["InstanceIds"] == [INSTANCE]
     assert command["Parameters"] == {
         "commands": [
+            f"/opt/slipway/current/bootstrap/status/node_status.py --expect {'f' * 64} && "
             "/usr/local/bin/acceptance run --scenario /opt/slipway/current/acceptance.json"
             " --output /fsx/results --upload s3://ml-results/acceptance/"
         ],
         "executionTimeout": ["1800"],
     }
+
+
+# A stack with the verdict alone; the embedded CloudFormation creates, updates and rolls it back as AWS does.
+TEMPLATE = {
+    "Resources": {"Verdict": {"Type": "Custom::ClusterAcceptance", "Properties": {"ServiceToken": "x", **PROPERTIES}}},
+    "Outputs": {"Summary": {"Value": {"Fn::GetAtt": ["Verdict", "Summary"]}}},
+}
+
+
+def serve(request: ResourceRequest) -> ResourceResult:
+    """What the CDK's provider framework does with the two functions."""
+    sent = {
+        "RequestType": request.request_type,
+        "StackId": request.stack_id,
+        "ResourceProperties": request.properties,
+        "OldResourceProperties": request.old_properties,
+    }
+    started = index.on_event(sent)
+    try:
+        while not (answer := index.is_complete({**sent, **started}))["IsComplete"]:
+            time.sleep(0.02)
+    except index.NotAccepted as error:
+        raise ResourceFailed(str(error)) from None
+    return ResourceResult(started["PhysicalResourceId"], answer.get("Data", {}))
+
+
+class Verdict:
+    """The stack, on a head node where ``release`` is in use and runs end as ``good`` says."""
+
+    def __init__(self, cloud: EmbeddedAws) -> None:
+        self._cloudformation = cloud.clients("cloudformation")
+        self.commands: list[str] = []
+        self.good, self.release = True, "f" * 64
+        self._template = copy.deepcopy(TEMPLATE)
+        cloud.set_ssm_runner(self.run)
+        cloud.register_custom_resource("Custom::ClusterAcceptance", serve)
+        self._cloudformation.create_stack(StackName="ml-acceptance", TemplateBody=json.dumps(TEMPLATE))
+        self.wait()
+
+    def run(self, _instance: str, commands: list[str], _timeout_s: float) -> tuple[int, str, str]:
+        self.commands += commands
+        if self.release not in commands[0]:
+            return 1, "[RESULT] FAILURE: the head node uses release ffffffffffff, not eeeeeeeeeeee", ""
+        if "acceptance run" not in commands[0]:
+            return 0, "release eeeeeeeeeeee is in use\n", ""
+        return (0, "[RESULT] SUCCESS", "") if self.good else (1, "[RESULT] FAILURE: slow", "")
+
+    def update(self, **changes: str) -> tuple[str, str]:
+        """Update the stack; returns its state and its output."""
+        template = copy.deepcopy(self._template)
+        template["Resources"]["Verdict"]["Properties"].update(changes)
+        self._cloudformation.update_stack(StackName="ml-acceptance", TemplateBody=json.dumps(template))
+        state, said = self.wait()
+        self._template = template if state == "UPDATE_COMPLETE" else self._template
+        return state, said
+
+    def wait(self) -> tuple[str, str]:
+        while True:
+            (stack,) = self._cloudformation.describe_stacks(StackName="ml-acceptance")["Stacks"]
+            if not stack["StackStatus"].endswith("_IN_PROGRESS"):
+                return stack["StackStatus"], stack["Outputs"][0]["OutputValue"]
+            time.sleep(0.02)
+
+    def runs(self) -> int:
+        return len([command for command in self.commands if "acceptance run" in command])
+
+
+def test_an_update_measures_when_a_verdict_depends_on_it_and_a_rollback_never_does(cloud: EmbeddedAws) -> None:
+    verdict = Verdict(cloud)
+    assert verdict.runs() == 1
+    verdict.release = "e" * 64
+    state, said = verdict.update(Release="e" * 64, TimeoutMinutes="31")
+    assert (state, verdict.runs(), len(verdict.commands)) == ("UPDATE_COMPLETE", 1, 2)
+    assert said.startswith("not measured again: nothing that a verdict depends on has changed")
+    assert verdict.update(Asked="after the switch was mended") == ("UPDATE_COMPLETE", "[RESULT] SUCCESS")
+    assert verdict.runs() == 2
+    verdict.good = False
+    state, said = verdict.update(Basis="1" * 64)
+    assert (state, verdict.runs()) == ("UPDATE_ROLLBACK_COMPLETE", 3)
+    assert said.startswith("not measured again: an update failed and was rolled back")
+    verdict.good = True
+    assert verdict.update(Basis="1" * 64) == ("UPDATE_COMPLETE", "[RESULT] SUCCESS")
+    assert verdict.runs() == 4
+
+
+def test_a_release_that_the_head_node_did_not_keep_is_a_failed_update_and_measures_nothing(cloud: EmbeddedAws) -> None:
+    verdict = Verdict(cloud)
+    assert verdict.update(Release="e" * 64)[0] == "UPDATE_ROLLBACK_COMPLETE"
+    assert verdict.update(Release="e" * 64, Basis="1" * 64)[0] == "UPDATE_ROLLBACK_COMPLETE"
+    events = cloud.clients("cloudformation").describe_stack_events(StackName="ml-acceptance")["StackEvents"]
+    reasons = [one["ResourceStatusReason"] for one in events if one["ResourceStatus"] == "UPDATE_FAILED"]
+    assert reasons == ["[RESULT] FAILURE: the head node uses release ffffffffffff, not eeeeeeeeeeee"] * 2
+    assert verdict.runs() == 2  # the second one was refused by the head node before it measured
 
 
 def test_delete_touches_nothing(aws: Any) -> None:
@@ -64,7 +168,8 @@ def test_delete_touches_nothing(aws: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("ResultsBucket", "b; reboot"), ("ResultsBucket", "$(id)"), ("InstanceId", "i-1 i-2")]
+    ("name", "value"),
+    [("ResultsBucket", "b; reboot"), ("ResultsBucket", "$(id)"), ("InstanceId", "i-1 i-2"), ("Release", "f; reboot")],
 )
 def test_no_value_becomes_shell(aws: Any, name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"{name} = "):

@@ -90,6 +90,7 @@ def test_contents(settings: Settings, checkout: Path, tmp_path: Path) -> None:
         "bootstrap/run.sh",
         "containers.txt",
         "headnode/notes.txt",
+        "instances.json",
         "node.env",
         "templates/node.env.j2",
     ]
@@ -143,10 +144,21 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
                 "iterations": 20,
                 "warmup_iterations": 5,
                 "timeout_s": 420,
-            }
+            },
+            {
+                "name": "alltoall",
+                "collective": "alltoall",
+                "min_bytes": 2 << 30,
+                "max_bytes": 2 << 30,
+                "iterations": 20,
+                "warmup_iterations": 5,
+                "timeout_s": 60,
+                "missing_limit": "warn",
+            },
         ],
+        "nccl_tests_paths": ["/fsx/nccl/nccl-tests"],
         "queue_timeout_s": 180,
-        "locate": {"max_rounds": 6, "pair_timeout_s": 60},
+        "locate": {"max_rounds": 6, "factor": 0.94, "pair_timeout_s": 50},
         "limits": [],
     }
 

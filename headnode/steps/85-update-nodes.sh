@@ -1,0 +1,24 @@
+#!/bin/bash
+# Brings the compute nodes that are up to this release, each when its jobs have ended; at the first setup there are none.
+# needs: Slurm's controller
+# permission: root
+# how often: with each setup; safe to run again: a node that waits is not asked twice
+# on failure: report
+# timeout: 120 s
+# takes: about 0.1 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+
+update_nodes::main() {
+  local fsx
+  env::load "$SLIPWAY_NODE_ENV"
+  fsx=$(env::get_path FSX_MOUNT /fsx)
+  if ! grep --quiet --no-messages '"kind": "compute"' "$fsx"/logs/slipway/nodes/*.json; then
+    log::info "no compute node has been set up yet: each takes this release when it starts"
+    return 0
+  fi
+  "$SLIPWAY_BUNDLE/bootstrap/update/running-nodes.sh"
+}
+
+update_nodes::main

@@ -1,0 +1,18 @@
+#!/bin/bash
+# Puts the state of this node on the shared file system, where the head node reads it for `slipway status`.
+# needs: FSx mounted at FSX_MOUNT, python3
+# permission: root
+# how often: once a node, after all other steps; safe to run again
+# on failure: report
+# timeout: 30 s
+# takes: about 0.1 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+
+report::main() {
+  "$SLIPWAY_BUNDLE/bootstrap/status/node_status.py" --share ||
+    log::die "the state of this node could not be shared (see the lines above)" "is the shared file system mounted, full or read-only? see 'df -h'"
+}
+
+report::main

@@ -1,0 +1,213 @@
+"""node_status.py: what a node says of itself, from records as the scripts write them, good, bad and torn."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "bootstrap/status/node_status.py"
+SINFO = "gpu-1|train*|idle|none\ngpu-1|debug|idle|none\ngpu-2|train*|drained|health: gpu_count 7 of 8\ngpu-3|train*|idle~|none"
+SQUEUE = "RUNNING|training||gpu-1\nPENDING|training||\nPENDING|slipway-update|gpu-2|\nRUNNING|slipway-update||gpu-1"
+
+
+def put(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+
+
+def step(name: str, status: str = "ok", **more: Any) -> dict[str, Any]:
+    made = {"step": name, "status": status, "exit": 0, "seconds": 1.5, "log": f"/var/log/{name}.log", "hint": ""}
+    return {**made, "finished": "2026-11-28T05:00:00Z", **more}
+
+
+class Node:
+    """A node's places in a directory, and the program looking at them."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.fsx = root, root / "fsx"
+        self.fsx.mkdir()
+        spec = importlib.util.spec_from_file_location("node_status", PROGRAM)
+        assert spec
+        assert spec.loader
+        self.program: ModuleType = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.program)
+        monkeypatch.setattr(self.program, "STATE", root / "state")
+        monkeypatch.setattr(self.program, "CURRENT", root / "current")
+        monkeypatch.setattr(self.program, "NODE_ENV", root / "node.env")
+        monkeypatch.setattr(self.program, "SLURM_CONF", root / "slurm.conf")
+        monkeypatch.setattr(self.program.os.path, "ismount", lambda path: Path(path) == self.fsx)
+        put(root / "node.env", f"CLUSTER_NAME=ml\nFSX_MOUNT=/other\nFSX_MOUNT={self.fsx}\n")
+        (root / "releases/aaaaaaaaaaaa").mkdir(parents=True)
+        (root / "current").symlink_to(root / "releases/aaaaaaaaaaaa")
+        put(root / "state/good-release", f"{root}/releases/aaaaaaaaaaaa\nA=1\n")
+
+    def record(self, *steps: dict[str, Any]) -> None:
+        for one in steps:
+            put(self.root / f"state/steps/{one['step'].partition('/')[2]}.json", one)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def head(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """A head node with Slurm's commands of the tests, and the states of its compute nodes."""
+    node.record(step("headnode/10-fsx-layout"), step("headnode/90-report"))
+    for name, text in (("sinfo", SINFO), ("squeue", SQUEUE)):
+        put(node.root / f"bin/{name}", f"#!/bin/sh\ncat <<'X'\n{text}\nX\n")
+        (node.root / f"bin/{name}").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{node.root / 'bin'}:{os.environ['PATH']}")
+    return node
+
+
+def test_a_node_before_its_set_up(node: Node) -> None:
+    (node.root / "current").unlink()
+    (node.root / "state/good-release").unlink()
+    found = node.program.whole()
+    assert (found["kind"], found["steps"], found["health"]) == ("unknown", [], None)
+    assert found["release"] == {"in_use": None, "good": None, "failed": None}
+
+
+def test_steps_background_and_health(node: Node) -> None:
+    bad = step("compute/30-nccl", "reported", exit=1, hint="x" * 5000)
+    node.record(step("compute/10-fsx"), bad)
+    put(node.root / "state/background/containers.json", {"name": "containers", "state": "running", "percent": 38})
+    checks = [{"check": "gpus", "status": "fail", "evidence": "7 of 8"}, {"check": "clock", "status": "ok"}]
+    put(node.root / "state/health.json", {"status": "fail", "time": "T", "action": "drained", "checks": checks})
+    found = node.program.whole()
+    assert found["kind"] == "compute"
+    assert [one["status"] for one in found["steps"]] == ["ok", "reported"]
+    assert len(found["steps"][1]["hint"]) == node.program.TEXT
+    assert "hint" not in found["steps"][0]
+    assert found["background"][0]["percent"] == 38
+    assert found["health"] == {"status": "fail", "time": "T", "action": "drained", "bad": ["gpus: fail (7 of 8)"]}
+    assert "slurm" not in found
+
+
+@pytest.mark.parametrize("torn", ["", "{", "[1]", "null", '"text"', "\udcff"])
+def test_a_torn_record_is_left_out(node: Node, torn: str) -> None:
+    node.record(step("compute/10-fsx"))
+    (node.root / "state/steps/20-x.json").write_bytes(torn.encode("utf-8", "surrogateescape"))
+    put(node.root / "state/health.json", "{")
+    assert [one["step"] for one in node.program.own()["steps"]] == ["compute/10-fsx"]
+
+
+def test_sharing_is_whole_and_without_its_own_record(node: Node) -> None:
+    node.record(step("compute/10-fsx"), step("compute/90-report", "failed"))
+    assert node.program.main(["--share"]) == 0
+    (file,) = (node.fsx / "logs/slipway/nodes").iterdir()
+    shared = json.loads(file.read_text())
+    assert file.name == f"{os.uname().nodename}.json"
+    assert [one["step"] for one in shared["steps"]] == ["compute/10-fsx"]
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_nothing_is_written_below_a_place_where_nothing_is_mounted(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(node.program.os.path, "ismount", lambda _: False)
+    assert node.program.main(["--share"]) == 1
+    assert "is not mounted" in capsys.readouterr().err
+    assert list(node.fsx.iterdir()) == []
+
+
+def test_the_head_node_knows_slurm_the_others_and_the_last_acceptance(head: Node) -> None:
+    compute = {"host": "gpu-1", "kind": "compute", "release": {"in_use": "aaaaaaaaaaaa", "failed": None}}
+    compute |= {"steps": [step("compute/10-fsx"), step("compute/30-nccl", "failed", seconds=2.25)]}
+    compute |= {"background": [{"name": "a", "state": "done"}, {"name": "b", "state": "failed"}], "health": None}
+    put(head.fsx / "logs/slipway/nodes/gpu-1.json", compute)
+    put(head.fsx / "logs/slipway/nodes/head.json", {"host": "head", "kind": "headnode"})
+    put(head.fsx / "results/20261127-1/report.json", {"run_id": "old", "verdict": "accepted"})
+    put(head.fsx / "results/20261128-1/report.json", {"run_id": "new", "verdict": "not accepted", "tests": [1] * 9})
+    (head.fsx / "results/20261128-2").mkdir()  # still running
+    # The reader of the shared file system is a process of its own: it finds the mount as the node's own one would.
+    found = head.program.own() | {"slurm": head.program.slurm()} | head.program.shared(head.fsx)
+    assert found["slurm"]["nodes"] == [
+        {"name": "gpu-1", "partition": "train", "state": "idle"},
+        {"name": "gpu-2", "partition": "train", "state": "drained", "reason": "health: gpu_count 7 of 8"},
+        {"name": "gpu-3", "partition": "train", "state": "idle~"},
+    ]
+    assert found["slurm"]["jobs"] == {"running": 1, "pending": 1}
+    assert found["slurm"]["updating"] == ["gpu-1", "gpu-2"]
+    (one,) = found["nodes"]
+    assert one["steps"] == {"ok": 1, "reported": 0, "failed": 1}
+    assert one["seconds"] == 3.8
+    assert [bad["step"] for bad in one["bad_steps"]] == ["compute/30-nccl"]
+    assert [work["name"] for work in one["background"]] == ["b"]
+    assert found["acceptance"]["run_id"] == "new"
+    assert set(found["acceptance"]) == {"run_id", "verdict", "summary", "finished", "directory"}
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1", "Unable to contact"),
+        ("exec sleep 30", "sinfo did not answer within 0.2 s"),
+    ],
+)
+def test_a_slurm_that_does_not_answer(head: Node, monkeypatch: pytest.MonkeyPatch, script: str, said: str) -> None:
+    monkeypatch.setattr(head.program, "SLURM_TIMEOUT_S", 0.2 if "sleep" in script else 10)
+    put(head.root / "bin/sinfo", f"#!/bin/sh\n{script}\n")
+    assert said in head.program.slurm()["error"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "said"),
+    [("import time; time.sleep(30)", "did not answer within 0.2 s"), ("print('x')", "cannot be read")],
+)
+def test_a_file_system_that_hangs_is_not_waited_for(
+    head: Node, monkeypatch: pytest.MonkeyPatch, reader: str, said: str
+) -> None:
+    put(head.root / "reader.py", reader)
+    monkeypatch.setattr(head.program, "__file__", str(head.root / "reader.py"))
+    monkeypatch.setattr(head.program, "FSX_TIMEOUT_S", 0.2 if "sleep" in reader else 10)
+    found = head.program.whole()
+    assert said in found["fsx_error"]
+    assert (found["nodes"], found["acceptance"]) == ([], None)
+
+
+def test_expect(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    expect: Callable[[str], int] = node.program.expect
+    assert expect("a" * 64) == 0
+    assert expect("b" * 64) == 1
+    put(node.root / "state/failed-release/release", f"{node.root}/releases/bbbbbbbbbbbb\n")
+    put(node.root / "state/failed-release/10-x.json", step("headnode/10-x", "failed", hint="mend it"))
+    assert expect("b" * 64) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "[RESULT] FAILURE: the head node uses release aaaaaaaaaaaa, not bbbbbbbbbbbb"
+    assert said[1] == f"{said[0]}: step headnode/10-x failed: mend it"
+    # In use, but its setup never ended well.
+    put(node.root / "state/good-release", "")
+    assert expect("a" * 64) == 1
+
+
+def test_a_thousand_nodes_fit_into_what_run_command_returns(head: Node) -> None:
+    for number in range(1000):
+        steps = [step(f"compute/{n}-a-step-of-it", seconds=n / 7 + number / 997) for n in range(10, 20)]
+        release = {"in_use": "aaaaaaaaaaaa", "failed": None}
+        made = {"host": f"gpu-st-p5-{number}", "kind": "compute", "time": f"2026-11-28T05:{number % 60:02}:00Z"}
+        put(head.fsx / f"logs/slipway/nodes/{number}.json", {**made, "release": release, "steps": steps})
+    text = json.dumps({**head.program.own(), **head.program.shared(head.fsx)}, separators=(",", ":"))
+    assert len(base64.b64encode(zlib.compress(text.encode(), 9))) < 22_000
+
+
+def test_the_program_itself(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-I", str(PROGRAM), "--packed"], capture_output=True, text=True, check=True)
+    packed = done.stdout.strip().removeprefix("slipway-status:")
+    assert json.loads(zlib.decompress(base64.b64decode(packed)))["schema"] == 1
+    done = subprocess.run([sys.executable, str(PROGRAM), "--shared"], capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)) == {"nodes", "acceptance"}
