@@ -27,6 +27,7 @@ from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.hosts import HostsError, cgroups
 from rehearsal.hosts.faults import Fault, match_name, parse_fault
 from rehearsal.memory import MemoryWatch
+from rehearsal.nodes import node_names
 from rehearsal.outcome import Outcome, fetch_results, print_result, print_times, read_report
 from rehearsal.progress import Progress
 from rehearsal.provider import AWS_PORT, MIRROR_BUCKET, ClusterProvider
@@ -110,9 +111,11 @@ def _is_full(folder: Path) -> bool:
 def _check_targets(faults: tuple[Fault, ...], settings: Settings, max_hosts: int) -> None:
     """A fault that names a node must name one of this cluster, before minutes are spent."""
     names = [
-        f"{queue.name}-st-{queue.instance.compute_resource}-{number}"
+        name
         for queue in settings.queues
-        for number in range(1, min(queue.min_count, max_hosts) + 1)
+        for name, _ in node_names(
+            queue.name, queue.instance.compute_resource, (queue.min_count, queue.max_count), max_hosts
+        )
     ]
     for fault in faults:
         if fault.kind == "slow-node":
@@ -167,6 +170,7 @@ class Engine:
             folder / "hosts",
             cloud_only=spec.cloud_only,
             max_hosts=spec.max_hosts,
+            judged=settings.judged_nodes,
             faults=faults,
         )
 
@@ -270,6 +274,8 @@ class Engine:
             self.outcome.report_folder = fetch_results(self.aws, bucket, self.outcome.folder / "acceptance")
             self.outcome.report = read_report(self.outcome.report_folder)
         self.provider.collect_logs()
+        # First: what else went wrong with such a cluster followed from it.
+        self.outcome.faults[:0] = self.provider.dynamic.failures if self.provider.dynamic else []
 
     def _results_bucket(self) -> str | None:
         """The bucket that the storage stack made or was given; None when that stack did not come to stand."""

@@ -2,8 +2,9 @@
 
 Stands in for ParallelCluster's provider function and for what it then builds. Like the real one it gets the
 configuration as CloudFormation sends it, refuses what ParallelCluster's own validators refuse, boots a head node and
-the static compute nodes, runs each custom action on them, and answers with the attributes of describe-cluster. Unlike
-the real one it tells in the failure which node, script and step it was.
+the static compute nodes, runs each custom action on them, and answers with the attributes of describe-cluster. Dynamic
+nodes come and go afterwards, as Slurm asks. Unlike the real one it tells in the failure which node, script and step it
+was.
 """
 
 from __future__ import annotations
@@ -20,16 +21,23 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.pcluster import ValidationMessage, validate
 from rehearsal.cloud.server import EmbeddedAws
-from rehearsal.hosts import Fleet, Host, HostsError, HostSpec, NodeFailed, slurm
+from rehearsal.dynamic import DynamicNodes, Instance, LaunchFailed
+from rehearsal.hosts import Fleet, Host, HostsError, NodeFailed, slurm
 from rehearsal.hosts.actions import run_custom_actions
 from rehearsal.hosts.faults import Fault
+from rehearsal.hosts.power import PowerSocket
+from rehearsal.hosts.spec import NO_ADDRESS
+from rehearsal.nodes import Node, host_spec, planned_nodes
 from rehearsal.progress import Progress
 from rehearsal.scale import SITE_FILE, site_file
 from rehearsal.specification import REPOSITORY, TOOLS
+from rehearsal.update import update
 from slipway.instances import INSTANCE_TYPES
 
 PCLUSTER = REPOSITORY / ".venv-pcluster/bin/pcluster"
@@ -38,8 +46,10 @@ STEP_TIMEOUT_S = 30  # a hanging step costs a rehearsal this long; on AWS node.e
 SITE_ENV = f"SOFTWARE_MIRROR=s3://{MIRROR_BUCKET}\nSTEP_TIMEOUT_S={STEP_TIMEOUT_S}\n"
 ACTION_TIMEOUT_S = 240
 IDLE_TIMEOUT_S = 60
+LEAST_SUSPEND_S = 5  # a shorter idle time would end nodes between two steps of one job's script
 PARALLEL_ACTIONS = 4
 LOGS_TIMEOUT_S = 20
+LOGS_COMMAND = "tail -n +1 /var/log/slipway/*.log /var/log/parallelcluster/*.log 2>/dev/null"
 KEPT_LINES = 10_000  # of what a host's custom actions printed
 PROGRESS_LINE = re.compile(r" +[0-9.]+ s  ")
 AWS_PORT = 5000
@@ -62,6 +72,7 @@ ACCEPTED_WARNINGS = {
     "KeyPairValidator": "without a key pair users log in through Session Manager, which the head node's role allows",
     "EfaPlacementGroupValidator": "a reservation places its instances together itself; a group of our own would end in "
     "insufficient capacity, and without a reservation the settings choose",
+    "EfaValidator": "a queue of one node has nothing to gain from EFA; where there are more, `slipway check` warns",
     "ExternalSlurmdbdTrafficNotEncrypted": "whoever names a slurmdbd elsewhere has read the same warning in `slipway "
     "check`",
     "DetailedMonitoringValidator": "one-minute metrics are wanted; the message says what they cost",
@@ -69,21 +80,11 @@ ACCEPTED_WARNINGS = {
 """Warnings of ParallelCluster's validators that we accept, each with the reason. Every other warning is a failure."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """One node to boot: what ParallelCluster would start an instance for."""
-
-    name: str
-    role: str
-    instance_type: str
-    subnet_id: str
-    actions: Mapping[str, Any]
-    queue: str = ""
-    compute_resource: str = ""
-
-
 class ClusterProvider:
-    """Serves one cluster. ``max_hosts`` bounds the compute hosts of a queue; with ``cloud_only`` none is booted."""
+    """Serves one cluster. ``max_hosts`` bounds the compute hosts of a queue, and all dynamic ones that run at a time.
+
+    ``judged``: how many nodes acceptance measures. With ``cloud_only`` no host is booted.
+    """
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class ClusterProvider:
         *,
         cloud_only: bool,
         max_hosts: int,
+        judged: int = 0,
         faults: tuple[Fault, ...] = (),
     ) -> None:
         self._aws = aws
@@ -102,22 +104,27 @@ class ClusterProvider:
         self._logs = logs
         self._cloud_only = cloud_only
         self._max_hosts = max_hosts
+        self._judged = judged
         self._faults = faults
+        self._cluster = ""
         self._instances: dict[str, str] = {}
         self._said: dict[str, deque[str]] = {}  # host -> what its custom actions printed
+        self._result: ResourceResult | None = None  # what Create answered
         self.acceptance_output = ""
         self._lock = threading.Lock()
         self.fleet: Fleet | None = None
+        self.dynamic: DynamicNodes | None = None
+        self._power: PowerSocket | None = None
         self.warnings: list[ValidationMessage] = []
 
     def handle(self, request: ResourceRequest) -> ResourceResult:
-        """Create boots the cluster, Delete ends it; an update of a cluster is beyond the rehearsal and says so."""
+        """Create boots the cluster, Update tells the head node of what it may take as it stands, Delete ends it."""
         name = str(request.properties["ClusterName"])
         if request.request_type == "Delete":
             self.stop()
             return ResourceResult(name)
         if request.request_type == "Update":
-            raise ResourceFailed("the rehearsal deploys a cluster once; run it anew to see a change")
+            return self._update(name, request)
         unknown = set(request.properties) - PROPERTIES
         if unknown:
             raise ResourceFailed(f"create_cluster() got unexpected arguments: {', '.join(sorted(unknown))}")
@@ -125,15 +132,30 @@ class ClusterProvider:
         configuration["Tags"] = [*configuration.get("Tags", []), RESOURCE_TAG]
         with self._progress.phase("ParallelCluster's validators", depth=1):
             messages = self._validate(name, configuration)
+        self._cluster = name
         nodes = planned_nodes(configuration, self._max_hosts)
-        addresses = self._start_instances(name, nodes)
+        addresses = {node.name: self.launch(node).address for node in nodes if not node.dynamic}
         if not self._cloud_only:
             try:
                 self._boot(name, configuration, nodes, addresses)
             except HostsError as error:
                 self.collect_logs()  # the rollback that follows ends the hosts
                 raise ResourceFailed(_told(error)) from error
-        return ResourceResult(name, self._attributes(name, nodes[0], addresses, messages))
+        self._result = ResourceResult(name, self._attributes(name, nodes[0], addresses, messages))
+        return self._result
+
+    def _update(self, name: str, request: ResourceRequest) -> ResourceResult:
+        """What ParallelCluster's own classes let through, as `pcluster update-cluster` does; the ids stay."""
+        old, new = (dict(one["ClusterConfiguration"]) for one in (request.old_properties, request.properties))
+        head = self.fleet.head if self.fleet is not None else None
+        said = self._said.setdefault("update", deque(maxlen=KEPT_LINES))
+        python = PCLUSTER.with_name("python")
+        try:
+            s3 = self._aws.clients("s3")
+            update(old, new, head, s3, said.append, python=python, timeout_s=ACTION_TIMEOUT_S)
+        except HostsError as error:
+            raise ResourceFailed(_told(error)) from error
+        return self._result or ResourceResult(name)
 
     def run_command(self, instance_id: str, commands: list[str], timeout_s: float) -> tuple[int, str, str]:
         """Systems Manager's AWS-RunShellScript on the head node: exit code, standard output, standard error."""
@@ -160,6 +182,11 @@ class ClusterProvider:
         """End the hosts; safe to call twice."""
         with self._lock:
             fleet, self.fleet = self.fleet, None
+            power, self._power = self._power, None
+        if power is not None:
+            power.stop()
+        if self.dynamic is not None:
+            self.dynamic.stop()
         if fleet is not None:
             fleet.stop()
 
@@ -169,13 +196,18 @@ class ClusterProvider:
         A host that no longer answers has no log of its own.
         """
         for host in list(self.fleet.hosts.values()) if self.fleet else ():
-            text = "".join(f"{line}\n" for line in ["==> custom actions <==", *self._said.get(host.name, ())])
-            with contextlib.suppress(HostsError):
-                logs = host.exec(["/bin/sh", "-c", "tail -n +1 /var/log/slipway/*.log"], timeout_s=LOGS_TIMEOUT_S)
-                text += f"\n{logs.stdout}"
-            with contextlib.suppress(OSError):
-                self._logs.mkdir(parents=True, exist_ok=True)
-                (self._logs / f"{host.name}.log").write_text(text, encoding="utf-8")
+            self._keep_log(host)
+
+    def _keep_log(self, host: Host) -> None:
+        """A dynamic node's log has a part for each of its instances."""
+        text = "".join(f"{line}\n" for line in ["==> custom actions <==", *self._said.pop(host.name, ())])
+        with contextlib.suppress(HostsError):
+            logs = host.exec(["/bin/sh", "-c", LOGS_COMMAND], timeout_s=LOGS_TIMEOUT_S)
+            text += f"\n{logs.stdout}"
+        with contextlib.suppress(OSError):
+            self._logs.mkdir(parents=True, exist_ok=True)
+            with (self._logs / f"{host.name}.log").open("a", encoding="utf-8") as file:
+                file.write(text)
 
     def _host_of(self, instance_id: str) -> Host:
         name = self._instances.get(instance_id, "")
@@ -210,28 +242,33 @@ class ClusterProvider:
         self._progress.update("check", "pcluster", "ok", f"validators passed, {len(self.warnings)} accepted warnings")
         return messages
 
-    def _start_instances(self, cluster: str, nodes: list[Node]) -> dict[str, str]:
-        """An emulated EC2 instance for each node; returns each node's private address."""
+    def launch(self, node: Node) -> Instance:
+        """An emulated EC2 instance for a node. LaunchFailed: EC2 refuses it."""
         ec2 = self._aws.clients("ec2")
-        image = ec2.describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": ["aws-parallelcluster-*"]}])[
-            "Images"
-        ][0]
-        addresses: dict[str, str] = {}
-        for node in nodes:
-            names = {"Name": node.name, "parallelcluster:cluster-name": cluster}
-            tags = [{"Key": key, "Value": value} for key, value in names.items()]
+        names = {"Name": node.name, "parallelcluster:cluster-name": self._cluster}
+        tags = [{"Key": key, "Value": value} for key, value in names.items()]
+        images = ec2.describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": ["aws-parallelcluster-*"]}])
+        try:
             started = ec2.run_instances(
-                ImageId=image["ImageId"],
+                ImageId=images["Images"][0]["ImageId"],
                 InstanceType=node.instance_type,
                 SubnetId=node.subnet_id,
                 MinCount=1,
                 MaxCount=1,
                 TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
             )["Instances"][0]
-            self._instances[started["InstanceId"]] = node.name
-            addresses[node.name] = started["PrivateIpAddress"]
-            self._aws.register_instance(started["InstanceId"], node.name, started["PrivateIpAddress"])
-        return addresses
+        except ClientError as error:
+            raise LaunchFailed(str(error.response["Error"]["Code"])) from error
+        instance = Instance(started["InstanceId"], started["PrivateIpAddress"])
+        self._instances[instance.id] = node.name
+        self._aws.register_instance(instance.id, node.name, instance.address)
+        return instance
+
+    def terminate(self, instance: Instance) -> None:
+        """End the emulated instance behind a node."""
+        self._aws.commands.unregister(instance.id)
+        self._instances.pop(instance.id, None)
+        self._aws.clients("ec2").terminate_instances(InstanceIds=[instance.id])
 
     def _boot(self, name: str, configuration: Mapping[str, Any], nodes: list[Node], addresses: dict[str, str]) -> None:
         cidr = self._network_of(nodes[0].subnet_id)
@@ -247,15 +284,54 @@ class ClusterProvider:
             aws_port=AWS_PORT,
             mounts=mounts_of(configuration),
         )
+        faults = self._faults_by_host(nodes)
+        dynamic = [node for node in nodes if node.dynamic]
         with self._progress.phase("local hosts boot, Slurm starts", depth=1):
-            self._start_hosts(fleet, nodes, addresses, parameters)
-        for fault in self._faults:
-            fault.inject(fleet)
-            self._progress.say(f"fault on purpose: {fault}", "yellow")
+            self._start_hosts(fleet, nodes, addresses, parameters, power_saving(configuration))
+        for host in list(fleet.hosts.values()):
+            self._break(host, fleet, faults)
+        if dynamic:
+            self._serve_power(fleet, nodes, faults)
         with self._progress.phase("bootstrap of the nodes", depth=1):
-            self._configure(fleet, nodes)
+            self._configure(fleet, [node for node in nodes if not node.dynamic])
             fleet.wait_idle(IDLE_TIMEOUT_S)
-        self._progress.say(f"Slurm: {len(fleet.computes)} nodes idle")
+        powered = f", {len(dynamic)} powered down until a job needs them" if dynamic else ""
+        self._progress.say(f"Slurm: {len(fleet.computes)} nodes idle{powered}")
+
+    def _faults_by_host(self, nodes: list[Node]) -> dict[str, list[Fault]]:
+        """The faults on purpose by the node that each is for."""
+        static = [node.name for node in nodes[1:] if not node.dynamic]
+        dynamic = [node.name for node in nodes if node.dynamic]
+        faults: dict[str, list[Fault]] = {}
+        for fault in self._faults:
+            faults.setdefault(fault.name_of_host(nodes[0].name, static, dynamic), []).append(fault)
+        return faults
+
+    def _break(self, host: Host, fleet: Fleet, faults: Mapping[str, list[Fault]]) -> None:
+        for fault in faults.get(host.name, ()):
+            fault.inject_into(host, fleet)
+            self._progress.say(f"fault on purpose: {fault}", "yellow")
+
+    def _serve_power(self, fleet: Fleet, nodes: list[Node], faults: Mapping[str, list[Fault]]) -> None:
+        """From now on Slurm's power saving starts and ends the dynamic nodes."""
+
+        def set_up(host: Host, node: Node) -> None:
+            host.put("/etc/slipway/site.env", SITE_ENV.encode())
+            self._break(host, fleet, faults)
+            self._run_actions(host, node)
+
+        static = sum(node.role == "compute" and not node.dynamic for node in nodes)
+        self.dynamic = DynamicNodes(
+            fleet,
+            [node for node in nodes if node.dynamic],
+            self,
+            self._progress,
+            most=max(1, self._max_hosts - static),
+            set_up=set_up,
+            keep_log=self._keep_log,
+            told=_told,
+        )
+        self._power = PowerSocket(fleet.power_socket, self.dynamic.answer)
 
     def _parameters(self, configuration: Mapping[str, Any]) -> slurm.Parameters:
         """The site's parameters of slurm.conf that this machine's Slurm can be given; the others are told."""
@@ -265,25 +341,42 @@ class ClusterProvider:
         return chosen
 
     def _start_hosts(
-        self, fleet: Fleet, nodes: list[Node], addresses: dict[str, str], parameters: slurm.Parameters
+        self,
+        fleet: Fleet,
+        nodes: list[Node],
+        addresses: dict[str, str],
+        parameters: slurm.Parameters,
+        power: slurm.PowerSaving,
     ) -> None:
+        booting = [node for node in nodes if not node.dynamic]
         for node in nodes:
-            self._progress.update("host", node.name, "running", "systemd boots")
-        for host in fleet.boot(*(_host_spec(node, addresses[node.name]) for node in nodes)):
+            state = ("waiting", "powered down") if node.dynamic else ("running", "systemd boots")
+            self._progress.update("host", node.name, *state)
+        for host in fleet.boot(*(host_spec(node, addresses[node.name]) for node in booting)):
             host.put("/etc/slipway/site.env", SITE_ENV.encode())
             self._progress.update("host", host.name, "running", f"up in {host.boot_s:.1f} s, Slurm starts")
-        fleet.head.put(SITE_FILE, site_file(judged_nodes(nodes)))
-        fleet.write_slurm(parameters)
+        judged = judged_nodes(nodes, self._judged)
+        fleet.head.put(SITE_FILE, site_file(len(judged) or 1, starts_nodes=any(node.dynamic for node in judged)))
+        computes = [host_spec(node, addresses.get(node.name, NO_ADDRESS)) for node in nodes[1:]]
+        fleet.write_slurm(parameters, nodes=computes, power=power)
         fleet.start_slurm()
 
     def _configure(self, fleet: Fleet, nodes: list[Node]) -> None:
         """The head node's custom actions first, then those of the compute nodes beside each other."""
-        self._run_actions(fleet.hosts[nodes[0].name], nodes[0])
+        self._configure_one(fleet.hosts[nodes[0].name], nodes[0])
         with ThreadPoolExecutor(PARALLEL_ACTIONS) as pool:
-            running = [pool.submit(self._run_actions, fleet.hosts[node.name], node) for node in nodes[1:]]
+            running = [pool.submit(self._configure_one, fleet.hosts[node.name], node) for node in nodes[1:]]
         failed = [error for error in (one.exception() for one in running) if error is not None]
         if failed:
             raise failed[0]
+
+    def _configure_one(self, host: Host, node: Node) -> None:
+        try:
+            self._run_actions(host, node)
+        except HostsError as error:
+            self._progress.update("host", host.name, "failed", _told(error).splitlines()[0])
+            raise
+        self._progress.update("host", host.name, "ok", "bootstrap done")
 
     def _run_actions(self, host: Host, node: Node) -> None:
         said = self._said.setdefault(host.name, deque(maxlen=KEPT_LINES))
@@ -295,12 +388,7 @@ class ClusterProvider:
                     "host", host.name, "running", line.removeprefix("slipway: "), quiet="started" in line
                 )
 
-        try:
-            run_custom_actions(host, node.actions, self._aws.clients("s3"), on_line, timeout_s=ACTION_TIMEOUT_S)
-        except HostsError as error:
-            self._progress.update("host", host.name, "failed", _told(error).splitlines()[0])
-            raise
-        self._progress.update("host", host.name, "ok", "bootstrap done")
+        run_custom_actions(host, node.actions, self._aws.clients("s3"), on_line, timeout_s=ACTION_TIMEOUT_S)
 
     def _network_of(self, subnet_id: str) -> str:
         ec2 = self._aws.clients("ec2")
@@ -346,25 +434,10 @@ def _cut(text: str) -> str:
     return text if len(text) <= MESSAGE_CHARACTERS else f"TRUNCATED:{text[:MESSAGE_CHARACTERS]}"
 
 
-def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node]:
-    """The head node and each queue's static nodes (at most ``max_hosts`` of them), named as ParallelCluster does."""
-    head = configuration["HeadNode"]
-    nodes = [Node("head", "head", head["InstanceType"], head["Networking"]["SubnetId"], head.get("CustomActions", {}))]
-    for queue in configuration["Scheduling"]["SlurmQueues"]:
-        for resource in queue["ComputeResources"]:
-            for number in range(1, min(int(resource["MinCount"]), max_hosts) + 1):
-                nodes.append(
-                    Node(
-                        name=f"{queue['Name']}-st-{resource['Name']}-{number}",
-                        role="compute",
-                        instance_type=resource["InstanceType"],
-                        subnet_id=queue["Networking"]["SubnetIds"][0],
-                        actions=queue.get("CustomActions", {}),
-                        queue=queue["Name"],
-                        compute_resource=resource["Name"],
-                    )
-                )
-    return nodes
+def power_saving(configuration: Mapping[str, Any]) -> slurm.PowerSaving:
+    """Slurm's power saving with the idle time's minutes (ScaledownIdletime) as seconds."""
+    minutes = int(configuration["Scheduling"].get("SlurmSettings", {}).get("ScaledownIdletime", slurm.POWER.suspend_s))
+    return slurm.PowerSaving(suspend_s=max(LEAST_SUSPEND_S, minutes))
 
 
 def mounts_of(configuration: Mapping[str, Any]) -> list[str]:
@@ -388,24 +461,7 @@ def parameters_of(configuration: Mapping[str, Any]) -> slurm.Parameters:
     return slurm.Parameters(cluster, queues)
 
 
-def judged_nodes(nodes: list[Node]) -> int:
-    """How many hosts acceptance measures: those of the first queue with GPUs, as in the settings' scenario."""
-    queues = [node.queue for node in nodes if node.role == "compute" and INSTANCE_TYPES[node.instance_type].gpus]
-    return max(1, queues.count(queues[0])) if queues else 1
-
-
-def _host_spec(node: Node, address: str) -> HostSpec:
-    instance = INSTANCE_TYPES[node.instance_type]
-    return HostSpec(
-        name=node.name,
-        ip=address,
-        role="head" if node.role == "head" else "compute",
-        instance_type=node.instance_type,
-        vcpus=instance.vcpus,
-        memory_mib=instance.memory_mib,
-        gpus=instance.gpus,
-        gpu_kind=instance.gpu_model or "gpu",
-        queue=node.queue,
-        compute_resource=node.compute_resource,
-        features=("efa",) if instance.efa_interfaces else (),
-    )
+def judged_nodes(nodes: list[Node], wanted: int) -> list[Node]:
+    """The hosts that acceptance measures: ``wanted`` of the first queue with GPUs, or all of it; static ones first."""
+    with_gpus = [node for node in nodes if node.role == "compute" and INSTANCE_TYPES[node.instance_type].gpus]
+    return [node for node in with_gpus if node.queue == with_gpus[0].queue][:wanted]

@@ -13,19 +13,25 @@ from rehearsal.hosts.fleet import LINK_RATE_MBIT
 
 SITE_FILE = "/etc/slipway/acceptance-site.json"
 MIN_BYTES = 1 << 20
+ALLTOALL_BYTES = 1 << 18
 MAX_BYTES = 8 << 20  # a link of 0.025 GB/s carries this twice, as an all_reduce does, in about 0.7 s
 LINK_GB_PER_S = LINK_RATE_MBIT / 8 / 1000
 FAIL_SHARE = 0.40
 """Of the link's rate: a healthy ring reaches 75 % and more of it, and one throttled host brings it to 20 %."""
 WARN_SHARE = 0.50
 TEST_TIMEOUT_S = 90
+QUEUE_TIMEOUT_S = 60
+STARTING_QUEUE_TIMEOUT_S = 180  # where dynamic nodes have to start first; Slurm looks every 30 s whether they are there
 PAIR_TIMEOUT_S = 30
 SOURCE = f"rehearsal: the local hosts' links are shaped to {LINK_RATE_MBIT / 1000:g} Gbit/s = {LINK_GB_PER_S:.3f} GB/s"
 DATE = "2026-11-27"
 
 
-def site_values(nodes: int) -> dict[str, Any]:
-    """The site file's content for a scenario on ``nodes`` local hosts. Bandwidths in GB/s, sizes in bytes."""
+def site_values(nodes: int, *, starts_nodes: bool = False) -> dict[str, Any]:
+    """The site file's content for a scenario on ``nodes`` local hosts. Bandwidths in GB/s, sizes in bytes.
+
+    ``starts_nodes``: some of them are dynamic.
+    """
     fail_below, warn_below = round(LINK_GB_PER_S * FAIL_SHARE, 4), round(LINK_GB_PER_S * WARN_SHARE, 4)
     return {
         "nodes": nodes,
@@ -37,6 +43,8 @@ def site_values(nodes: int) -> dict[str, Any]:
             "warmup_iterations": 1,
             "timeout_s": TEST_TIMEOUT_S,
         },
+        # Sixteen times less than the all_reduce: of each rank's buffer three quarters cross the links of four hosts.
+        "test": {"alltoall": {"min_bytes": ALLTOALL_BYTES, "max_bytes": ALLTOALL_BYTES}},
         "limits": [
             {
                 "collective": "all_reduce",
@@ -53,11 +61,12 @@ def site_values(nodes: int) -> dict[str, Any]:
             "iterations": 1,
             "pair_timeout_s": PAIR_TIMEOUT_S,
             "pair_limit_gb_per_s": fail_below,
+            "collectives": ["all_reduce"],  # the one whose limit is known for these links
         },
-        "queue_timeout_s": 60,
+        "queue_timeout_s": STARTING_QUEUE_TIMEOUT_S if starts_nodes else QUEUE_TIMEOUT_S,
     }
 
 
-def site_file(nodes: int) -> bytes:
+def site_file(nodes: int, *, starts_nodes: bool = False) -> bytes:
     """The site file as it is put on the head node."""
-    return (json.dumps(site_values(nodes), indent=1) + "\n").encode()
+    return (json.dumps(site_values(nodes, starts_nodes=starts_nodes), indent=1) + "\n").encode()

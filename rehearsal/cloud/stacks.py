@@ -441,6 +441,8 @@ class StackEngine:
             return None
         old, result = resource.properties, resource.result
         if not self._attempt(stack, resource, "UPDATE", partial(self._change, stack, resource, properties)):
+            if resource.resource_type.startswith("Custom::"):  # nobody knows how far it got: it is told to go back too
+                done.append((resource, old, result))
             return f"The following resource(s) failed to update: [{resource.logical_id}]."
         done.append((resource, old, result))
         return None
@@ -476,6 +478,7 @@ class StackEngine:
         problem = self._remove(stack, [name for name in stack.resources if name not in existing]) or problem
         physical = {name: resource.result.physical_id for name, resource in stack.resources.items()}
         stack.references = {**references, **physical}
+        problem = problem or self._set_outputs(stack)
         self._stack_event(stack, "UPDATE_ROLLBACK_FAILED" if problem else "UPDATE_ROLLBACK_COMPLETE", problem or "")
         stack.reason = failed
 

@@ -114,9 +114,18 @@ class Groups:
 
     def remove(self, *, within_s: float = 5.0) -> None:
         """Remove every group of the fleet, ending what still runs in it."""
+        self._remove([hierarchy.own / self.name for hierarchy in self._hierarchies], within_s)
+
+    def remove_host(self, host: str, *, within_s: float = 5.0) -> None:
+        """Remove the groups of one host and of the commands on it, ending what still runs in them."""
+        fleets = [hierarchy.own / self.name for hierarchy in self._hierarchies]
+        commands = [group for fleet in fleets for group in fleet.glob(f"{host}.command-*")]
+        self._remove([*(fleet / host for fleet in fleets), *commands], within_s)
+
+    @staticmethod
+    def _remove(tops: Iterable[Path], within_s: float) -> None:
         deadline = time.monotonic() + within_s
-        for hierarchy in self._hierarchies:
-            top = hierarchy.own / self.name
+        for top in tops:
             while not remove_tree(top) and time.monotonic() < deadline:
                 kill(top)
                 time.sleep(0.02)

@@ -4,11 +4,14 @@ slow-node=NAME          that host's link carries SLOW_RATE_MBIT only
 bootstrap=head          a step of the head node cannot write: the place is a read-only mount
 bootstrap=compute       a step of one compute host refuses a value of the site
 hang                    a step of one compute host waits for a shared file system that is not mounted
+
+A dynamic host is broken each time it is started.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rehearsal.hosts.errors import FaultSpecError, HostsError
@@ -40,19 +43,33 @@ class Fault:
 
     def inject(self, fleet: Fleet) -> list[str]:
         """Break it on the booted hosts, before their setup runs; returns the names of the hosts it was done to."""
+        name = self.name_of_host(fleet.head.name, [host.name for host in fleet.computes])
+        self.inject_into(fleet.hosts[name], fleet)
+        return [name]
+
+    def name_of_host(self, head: str, static: Sequence[str], dynamic: Sequence[str] = ()) -> str:
+        """The host that it is for; where none is named, the last static one, else the first dynamic one.
+
+        FaultSpecError, HostsError: there is no such host.
+        """
         if self.kind == "slow-node":
-            host = find_host(fleet.computes, self.target)
+            return match_name([*static, *dynamic], self.target)
+        if self.target == "head":
+            return head
+        if not static and not dynamic:
+            raise HostsError("the fault is for a compute host, and there is none")
+        return static[-1] if static else dynamic[0]
+
+    def inject_into(self, host: Host, fleet: Fleet) -> None:
+        """Break it on this host, before its setup runs."""
+        if self.kind == "slow-node":
             fleet.throttle(host, SLOW_RATE_MBIT)
-        elif self.kind == "bootstrap" and self.target == "head":
-            host = fleet.head
+        elif self.target == "head":
             _must(host, ["/bin/sh", "-c", _LOCK_SCRIPT, "sh", _READ_ONLY_PLACE])
         elif self.kind == "bootstrap":
-            host = _last_compute(fleet)
             _must(host, ["/bin/sh", "-c", _BAD_VALUE_SCRIPT, "sh", _SITE_ENV])
         else:
-            host = _last_compute(fleet)
             _must(host, ["umount", "--lazy", _SHARED_FILES])
-        return [host.name]
 
 
 def parse_fault(text: str) -> Fault:
@@ -73,25 +90,13 @@ def parse_fault(text: str) -> Fault:
     return Fault(kind, target)
 
 
-def find_host(hosts: list[Host], wanted: str) -> Host:
-    """The host of this name, or the only one whose name ends in it after a hyphen. FaultSpecError: none or several."""
-    name = match_name([host.name for host in hosts], wanted)
-    return next(host for host in hosts if host.name == name)
-
-
 def match_name(names: list[str], wanted: str) -> str:
-    """As find_host, on names."""
+    """The one of this name, or the only one that ends in it after a hyphen. FaultSpecError: none or several."""
     found = [name for name in names if name == wanted] or [name for name in names if name.endswith(f"-{wanted}")]
     if len(found) == 1:
         return found[0]
     reason = "several nodes are meant" if found else "no such node"
     raise FaultSpecError(f"--break slow-node={wanted}: {reason}. Nodes: {', '.join(found or names)}")
-
-
-def _last_compute(fleet: Fleet) -> Host:
-    if not fleet.computes:
-        raise HostsError("the fault is for a compute host, and there is none")
-    return fleet.computes[-1]
 
 
 def _must(host: Host, argv: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The hosts of one rehearsal: booted, joined to a Slurm cluster, slowed down on purpose, stopped.
+"""The hosts of one rehearsal: booted, joined to a Slurm cluster, slowed down on purpose, ended one by one, stopped.
 
 Runs in the engine's namespaces (own mounts with private propagation, a tmpfs on /run, own PIDs, own network): what a
 killed engine leaves behind is empty control groups, and `cgroups.sweep` removes them.
@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,8 @@ class Fleet:
     run_dir: a directory of this rehearsal (the hosts' files live on a bounded tmpfs below it); cidr, gateway_ip: the
     network of the hosts and the engine's address in it; tools_dir: what rehearsal/standins/setup.sh made; mounts:
     absolute paths at which every host sees one shared directory each, beside /fsx and /home.
+
+    Several threads may boot and end hosts at the same time, each its own; after `stop` no host boots any more.
     """
 
     def __init__(
@@ -65,7 +68,10 @@ class Fleet:
         self._groups = cgroups.Groups(secrets.token_hex(6))
         self._facts = image.ClusterFacts(cluster, region, f"http://{gateway_ip}:{aws_port}", secrets.token_bytes(128))
         self._started = False
+        self._stopped = False
+        self._lock = threading.RLock()
         self._machines: dict[str, subprocess.Popen[bytes]] = {}
+        self._specs: dict[str, HostSpec] = {}  # of every host that has a place here, booted or not
         self.hosts: dict[str, Host] = {}
 
     @property
@@ -76,7 +82,7 @@ class Fleet:
     @property
     def head(self) -> Host:
         """The head node. HostsError: none is booted."""
-        for host in self.hosts.values():
+        for host in list(self.hosts.values()):
             if host.spec.role == "head":
                 return host
         raise HostsError("no head node is booted")
@@ -84,34 +90,74 @@ class Fleet:
     @property
     def computes(self) -> list[Host]:
         """The compute hosts, in the order they were asked for."""
-        return [host for host in self.hosts.values() if host.spec.role == "compute"]
+        return [host for host in list(self.hosts.values()) if host.spec.role == "compute"]
+
+    @property
+    def power_socket(self) -> Path:
+        """Where the head node's power saving programs look for the engine (on the head node: image.POWER_SOCKET)."""
+        return self._shared("power") / Path(image.POWER_SOCKET).name
 
     def boot(self, *specs: HostSpec, timeout_s: float = BOOT_TIMEOUT_S) -> list[Host]:
         """Boot these hosts at the same time and wait until each is up; call again to add compute hosts.
 
         The first call must have the head node among them. BootFailed names the first host that did not come up.
         """
-        head = self._find_head(specs)
-        if not self._started:
-            self._start()
-        self._name_hosts(specs)
+        with self._lock:
+            if self._stopped:
+                raise HostsError(
+                    f"{', '.join(spec.name for spec in specs)}: the rehearsal ends, no host boots any more"
+                )
+            head = self._find_head(specs)
+            if not self._started:
+                self._start()
+            self._specs |= {spec.name: spec for spec in specs}
+            self._name_hosts()
+            for spec in specs:
+                self._network.plug(spec.name, spec.ip)
+                if spec.role == "compute" and self._link_rate_mbit is not None:
+                    self._network.shape(spec.name, self._link_rate_mbit)
+                self._mount_root(spec, head)
+            begin = time.monotonic()
+            machines = {spec.name: self._spawn(spec) for spec in specs}
+            self._machines |= machines
         for spec in specs:
-            self._network.plug(spec.name, spec.ip)
-            if spec.role == "compute" and self._link_rate_mbit is not None:
-                self._network.shape(spec.name, self._link_rate_mbit)
-            self._mount_root(spec, head)
-        begin = time.monotonic()
-        for spec in specs:
-            self._machines[spec.name] = self._spawn(spec)
-        for spec in specs:
-            leader = self._wait_up(spec, begin + timeout_s)
+            leader = self._wait_up(spec, machines[spec.name], begin + timeout_s)
             self.hosts[spec.name] = Host(spec, leader, self._groups, time.monotonic() - begin)
         return [self.hosts[spec.name] for spec in specs]
 
-    def write_slurm(self, site: slurm.Parameters = slurm.NONE) -> None:
-        """Write /opt/slurm as ParallelCluster lays it out, for the hosts booted so far (queues in their order)."""
-        specs = [host.spec for host in self.computes]
-        slurm.write_tree(self._shared("slurm"), self._facts.cluster, self.head.spec, specs, site)
+    def kill(self, name: str) -> None:
+        """End a host's processes at once, also while it boots; its files stay until `end`. No host: nothing to do."""
+        machine = self._machines.get(name)
+        if machine is not None:
+            _kill_machine(machine)
+
+    def end(self, name: str) -> None:
+        """End one host and free all that it held: processes, memory, files, control groups, network port and name."""
+        self.kill(name)
+        with self._lock:
+            if self._stopped:
+                return
+            _unmount(self._root(name) / "merged")
+            shutil.rmtree(self._root(name), ignore_errors=True)
+            self._groups.remove_host(name)
+            self._network.unplug(name)
+            for known in (self._machines, self._specs, self.hosts):
+                known.pop(name, None)
+            self._name_hosts()
+
+    def write_slurm(
+        self,
+        site: slurm.Parameters = slurm.NONE,
+        *,
+        nodes: Sequence[HostSpec] | None = None,
+        power: slurm.PowerSaving = slurm.POWER,
+    ) -> None:
+        """Write /opt/slurm as ParallelCluster lays it out, queues in the order of `nodes`.
+
+        nodes: the compute hosts, also dynamic ones that are not booted yet; None: those booted so far.
+        """
+        specs = [host.spec for host in self.computes] if nodes is None else nodes
+        slurm.write_tree(self._shared("slurm"), self._facts.cluster, self.head.spec, specs, site, power)
 
     def start_slurm(self, *hosts: Host, timeout_s: float = 30) -> None:
         """Start munge and Slurm's services on these hosts (default: all); the head node first."""
@@ -126,8 +172,8 @@ class Fleet:
                 done.result()
 
     def wait_idle(self, timeout_s: float) -> None:
-        """Wait until every compute host is idle in Slurm. SlurmNotReady: what the others are, and why."""
-        wanted = {host.name for host in self.computes}
+        """Wait until every static compute host is idle in Slurm. SlurmNotReady: what the others are, and why."""
+        wanted = {host.name for host in self.computes if not host.spec.dynamic}
         deadline = time.monotonic() + timeout_s
         while True:
             idle = self.head.exec(["sinfo", "-h", "-N", "-t", "idle", "-o", "%N"], timeout_s=20)
@@ -156,14 +202,20 @@ class Fleet:
     def facts(self) -> FleetFacts:
         """Seconds to boot, memory and disk used so far."""
         usage = shutil.disk_usage(self._dir)
+        hosts = dict(self.hosts)
         return FleetFacts(
-            {name: host.boot_s for name, host in self.hosts.items()},
-            {name: self._groups.memory_peak_bytes(name) for name in self.hosts},
+            {name: host.boot_s for name, host in hosts.items()},
+            {name: self._groups.memory_peak_bytes(name) for name in hosts},
             usage.used,
         )
 
     def stop(self) -> None:
         """End every host and remove all that was made; safe to call twice, and after a boot that failed."""
+        with self._lock:
+            self._stopped = True
+            self._stop()
+
+    def _stop(self) -> None:
         for machine in self._machines.values():
             _kill_machine(machine)
         self._machines.clear()
@@ -177,6 +229,7 @@ class Fleet:
         with contextlib.suppress(OSError):
             self._dir.rmdir()
         self.hosts.clear()
+        self._specs.clear()
 
     def __enter__(self) -> Fleet:
         return self
@@ -185,7 +238,7 @@ class Fleet:
         self.stop()
 
     def _find_head(self, specs: Sequence[HostSpec]) -> HostSpec:
-        known = [*(host.spec for host in self.hosts.values()), *specs]
+        known = [*self._specs.values(), *specs]
         heads = [spec for spec in known if spec.role == "head"]
         if len(heads) != 1:
             raise HostsError(
@@ -207,6 +260,7 @@ class Fleet:
         for name in self._places:
             self._shared(name).mkdir(parents=True)
         self._shared("fsx").chmod(0o1777)
+        self._shared("power").mkdir()
         user_home = self._shared("home") / image.CLUSTER_USER
         user_home.mkdir(mode=0o750)
         os.chown(user_home, image.CLUSTER_UID, image.CLUSTER_UID)
@@ -215,18 +269,27 @@ class Fleet:
     def _shared(self, name: str) -> Path:
         return self._dir / "shared" / name
 
+    def _root(self, name: str) -> Path:
+        return self._dir / "roots" / name
+
     def _console(self, name: str) -> Path:
         return self._dir / "consoles" / f"{name}.log"
 
-    def _name_hosts(self, specs: Sequence[HostSpec]) -> None:
-        """One /etc/hosts for all, written in place: every host sees the hosts that come later."""
-        known = [*(host.spec for host in self.hosts.values()), *specs]
+    def _name_hosts(self) -> None:
+        """One /etc/hosts for all, written in place: every host sees the hosts that come and go later.
+
+        It is never empty for a moment, as it would be if it were cut first: names are looked up at any time.
+        """
         lines = ["127.0.0.1 localhost", f"{self._network.gateway_ip} aws.rehearsal"]
-        lines += [f"{spec.ip} {spec.name}" for spec in known]
-        image.write(self._dir / "shared/etc-hosts", ("\n".join(lines) + "\n").encode())
+        lines += [f"{spec.ip} {spec.name}" for spec in self._specs.values()]
+        place = self._dir / "shared/etc-hosts"
+        if not place.exists():
+            image.write(place, b"")
+        with place.open("r+b", buffering=0) as names:
+            names.truncate(names.write(("\n".join(lines) + "\n").encode()))
 
     def _mount_root(self, spec: HostSpec, head: HostSpec) -> None:
-        root = self._dir / "roots" / spec.name
+        root = self._root(spec.name)
         for name in ("upper", "work", "merged"):
             (root / name).mkdir(parents=True)
         image.build_upper(root / "upper", spec, head, self._facts, _STANDINS)
@@ -239,7 +302,7 @@ class Fleet:
             device.chmod(0o666)
 
     def _spawn(self, spec: HostSpec) -> subprocess.Popen[bytes]:
-        root = self._dir / "roots" / spec.name
+        root = self._root(spec.name)
         argv = [
             "systemd-nspawn", "--quiet", f"--directory={root / 'merged'}",
             f"--machine={spec.name}", f"--hostname={spec.name}",
@@ -263,12 +326,15 @@ class Fleet:
         binds.append(f"--bind-ro={self._dir / 'shared/etc-hosts'}:/etc/hosts")
         binds.append(f"--bind-ro={self._tools / 'aws'}:{image.AWS_TOOL_DIR}")
         binds.append(f"--bind-ro={self._tools / 'nccl-tests'}:{image.NCCL_TESTS_DIR}")
+        binds.append(f"--bind-ro={self._tools / 'pyxis'}:/usr/local/lib/slurm")
+        binds += [f"--bind-ro={self._tools / 'image' / place}:/{place}" for place in image.IMAGE_PLACES]
         binds += [f"--bind={root / 'dev' / f'nvidia{number}'}:/dev/nvidia{number}" for number in range(spec.gpus)]
+        if spec.role == "head":
+            binds.append(f"--bind={self._shared('power')}:{Path(image.POWER_SOCKET).parent}")
         return binds
 
-    def _wait_up(self, spec: HostSpec, deadline: float) -> int:
+    def _wait_up(self, spec: HostSpec, machine: subprocess.Popen[bytes], deadline: float) -> int:
         """The process id of the host's systemd, once its target is reached."""
-        machine = self._machines[spec.name]
         while True:
             if machine.poll() is not None:
                 raise BootFailed(
@@ -299,7 +365,9 @@ def check_machine(tools_dir: Path) -> None:
         lacks.append("root (mounts and namespaces)")
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     lacks += [f"the program {name}" for name in _NEEDED if shutil.which(name, path=path) is None]
-    lacks += [f"{tools_dir / name}" for name in ("aws", "nccl-tests") if not (tools_dir / name).is_dir()]
+    lacks += [
+        f"{tools_dir / name}" for name in ("aws", "nccl-tests", "pyxis", "image") if not (tools_dir / name).is_dir()
+    ]
     separate = [place for place in ("/usr", "/etc", "/var", "/lib") if os.path.ismount(place)]
     lacks += [f"{place} on the same file system as / (it is the lower layer of the hosts' roots)" for place in separate]
     if lacks:

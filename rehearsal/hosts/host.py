@@ -19,7 +19,10 @@ _BASE_ENV = {"PATH": PROFILE_PATH, "HOME": "/root", "LANG": "C.UTF-8", "USER": "
 ENTER_GROUPS = (
     'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 >"$1/cgroup.procs" || exit 96; shift; n=$((n-1)); done; exec "$@"'
 )
-_PUT = 'umask 077; mkdir -p "$(dirname "$1")" && cat >"$1.part" && chmod "$2" "$1.part" && mv -f "$1.part" "$1"'
+_PUT = (
+    'umask 022; mkdir -p "$(dirname "$1")" && umask 077'
+    ' && cat >"$1.part" && chmod "$2" "$1.part" && mv -f "$1.part" "$1"'
+)
 
 
 def entering(groups: Sequence[Path], argv: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal.hosts.spec import HostSpec
+from rehearsal.standins import hardware
 
 CLUSTER_USER = "ubuntu"
 CLUSTER_UID = 1000
@@ -21,6 +22,10 @@ TARGET = "slipway-host.target"
 READY_MARK = "run/slipway-host-ready"
 PROFILE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin"
 AWS_TOOL_DIR = "/opt/rehearsal/aws"
+POWER_SOCKET = "/opt/rehearsal/power/engine.sock"
+POWER_PROGRAMS = ("slurm_resume", "slurm_suspend")
+POWER_PROGRAM_DIR = "/opt/parallelcluster/scripts/slurm"
+IMAGE_PLACES = ("opt/amazon", "usr/local/cuda")  # what stands in for the image's EFA software and CUDA toolkit
 NCCL_TESTS_DIR = "/opt/nccl-tests/build"
 
 # Directories of the user's machine that a host must not see: path -> mode.
@@ -109,7 +114,8 @@ Requires=munge.service
 ConditionPathExists=/opt/slurm/etc/slurm.conf
 [Service]
 Type=simple
-ExecStart=/opt/slurm/sbin/slurmd -D
+EnvironmentFile=-/etc/sysconfig/slurmd
+ExecStart=/opt/slurm/sbin/slurmd -D $SLURMD_OPTIONS
 ExecReload=/bin/kill -HUP $MAINPID
 KillMode=process
 LimitNOFILE=131072
@@ -120,6 +126,8 @@ Delegate=yes
 WantedBy=multi-user.target
 """,
 }
+# A local host's uptime is this machine's; a node that Slurm powered up must have booted since, or it stays powering up.
+_SLURMD_OPTIONS = "SLURMD_OPTIONS=-b\n"
 _AWS_WRAPPER = f"""\
 #!/bin/sh
 # The AWS CLI of the rehearsal's hosts: run by the system's Python, whatever Python the user's machine has besides.
@@ -154,6 +162,8 @@ def build_upper(upper: Path, spec: HostSpec, head: HostSpec, facts: ClusterFacts
     write(upper / "etc/systemd/system.conf.d/rehearsal.conf", b"[Manager]\nDefaultTimeoutStopSec=5s\n")
     for name, text in _UNITS.items():
         write(upper / "etc/systemd/system" / name, text.encode())
+    if spec.dynamic:
+        write(upper / "etc/sysconfig/slurmd", _SLURMD_OPTIONS.encode())
     _accounts(upper)
     _slurm_places(upper, facts)
     _tools(upper, spec, facts, standins)
@@ -209,6 +219,7 @@ def _accounts(upper: Path) -> None:
     users.append(f"{CLUSTER_USER}:x:{CLUSTER_UID}:{CLUSTER_UID}::/home/{CLUSTER_USER}:/bin/bash")
     groups = [line for line in groups if line.split(":")[0] not in (CLUSTER_USER, *_DROPPED_USERS)]
     groups.append(f"{CLUSTER_USER}:x:{CLUSTER_UID}:")
+    write(upper / "etc/sudoers.d/90-cloud-init-users", f"{CLUSTER_USER} ALL=(ALL) NOPASSWD:ALL\n".encode(), 0o440)
     write(upper / "etc/passwd", ("\n".join(users) + "\n").encode())
     write(upper / "etc/group", ("\n".join(groups) + "\n").encode())
     write(upper / "etc/shadow", "".join(f"{name}:*:19700::::::\n" for name in [*names, CLUSTER_USER]).encode(), 0o640)
@@ -281,5 +292,19 @@ def _tools(upper: Path, spec: HostSpec, facts: ClusterFacts, standins: Path) -> 
     keys_for_services = b"[Manager]\nDefaultEnvironment=AWS_ACCESS_KEY_ID=rehearsal AWS_SECRET_ACCESS_KEY=rehearsal\n"
     write(upper / "etc/systemd/system.conf.d/rehearsal.conf", keys_for_services)
     write(upper / "usr/local/bin/enroot", (standins / "enroot").read_bytes(), 0o755)
+    if spec.role == "head":
+        _power_programs(upper, standins)
+    for name, (data, mode) in hardware.files(spec).items():
+        write(upper / name, data, mode)
     if spec.gpus:
         write(upper / "usr/local/bin/dcgm-exporter", (standins / "dcgm-exporter").read_bytes(), 0o755)
+
+
+def _power_programs(upper: Path, standins: Path) -> None:
+    """What Slurm runs to start and end nodes, where ParallelCluster has it, and its logs."""
+    slurm = pwd.getpwnam("slurm")
+    for name in POWER_PROGRAMS:
+        write(upper / POWER_PROGRAM_DIR.lstrip("/") / name, (standins / "slurm-power").read_bytes(), 0o755)
+        log = upper / f"var/log/parallelcluster/{name}.log"
+        write(log, b"")
+        os.chown(log, slurm.pw_uid, slurm.pw_gid)

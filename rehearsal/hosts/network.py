@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from rehearsal.hosts.errors import HostsError
 
 BRIDGE = "br-hosts"
 NAMESPACES = Path("/run/netns")
+# A bridge without an address of its own takes one of its ports': it would change as hosts come and go, and the others'
+# connections to the engine would hang for a minute.
+_BRIDGE_MAC = "02:00:00:00:00:01"
 # The bucket lets this much through at once: above one 64 KiB segment of the kernel, small against the sizes measured.
 _BURST_BYTES = 128 * 1024
 _QUEUE_MS = 100
@@ -25,6 +29,7 @@ class Network:
         if IPv4Address(gateway_ip) not in self._net:
             raise ValueError(f"gateway {gateway_ip} is not in the network {cidr}")
         self._ports: dict[str, str] = {}
+        self._numbers = itertools.count()
 
     def start(self) -> None:
         """Make the bridge and give the engine its address on it."""
@@ -32,7 +37,7 @@ class Network:
         _batch(
             [
                 "link set lo up",
-                f"link add {BRIDGE} type bridge",
+                f"link add {BRIDGE} address {_BRIDGE_MAC} type bridge",
                 f"addr add {self.gateway_ip}/{self._net.prefixlen} dev {BRIDGE}",
                 f"link set {BRIDGE} up",
             ]
@@ -42,7 +47,7 @@ class Network:
         """Make the host's network namespace and its cable; a host has no default route."""
         if IPv4Address(ip) not in self._net:
             raise ValueError(f"{name}: address {ip} is not in the network {self._net}")
-        port = f"port{len(self._ports)}"
+        port = f"port{next(self._numbers)}"
         self._ports[name] = port
         _batch(
             [
@@ -59,6 +64,13 @@ class Network:
             ],
             namespace=name,
         )
+
+    def unplug(self, name: str) -> None:
+        """Remove one host's cable and namespace; the host must have ended. What is not there is no fault."""
+        port = self._ports.pop(name, "")
+        if port:
+            with contextlib.suppress(HostsError):
+                run(["ip", "-force", "-batch", "-"], stdin=f"link del {port}\nnetns del {name}\n")
 
     def shape(self, name: str, rate_mbit: float | None) -> None:
         """Bound the host's link to rate_mbit in each direction; None takes the bound away."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rehearsal.hosts.errors import HostsError
-from rehearsal.hosts.image import write
+from rehearsal.hosts.image import POWER_PROGRAM_DIR, write
 from rehearsal.hosts.spec import HostSpec
 
 _USER_COMMANDS = (
@@ -72,6 +72,20 @@ AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 include slurm_parallelcluster.conf
 """
+# As ParallelCluster's slurm.conf has it, but for what PowerSaving shortens. PrivateData=cloud: without it Slurm older
+# than 23.02 does not show nodes that are powered down.
+_POWER = """\
+ReconfigFlags=KeepPartState
+SlurmctldParameters=idle_on_node_suspend,power_save_min_interval={power.min_interval_s},power_save_interval={power.interval_s},cloud_dns
+CommunicationParameters=NoAddrCache
+SuspendProgram={programs}/slurm_suspend
+ResumeProgram={programs}/slurm_resume
+ResumeFailProgram={programs}/slurm_suspend
+SuspendTimeout={power.suspend_timeout_s}
+PrivateData=cloud
+ResumeRate=0
+SuspendRate=0
+"""
 _MPI = """\
 # With the tree (also part of the default, mixed) Slurm 22.05 lets ranks leave MPI_Init that write to ranks still in it:
 # 10 of 16 jobs of 32 ranks ended with a segmentation fault; with the ring none of 44 did.
@@ -109,6 +123,25 @@ class Parameters:
 
 
 NONE = Parameters()
+
+
+@dataclass(frozen=True)
+class PowerSaving:
+    """The times of Slurm's power saving in seconds, here shorter than ParallelCluster's (named behind each).
+
+    suspend_s: a dynamic node that is idle for so long ends (ScaledownIdletime, in minutes); resume_timeout_s: one that
+    is not up after so long is given up (2100); suspend_timeout_s: one that ends can start again after so long (120);
+    min_interval_s, interval_s: between two looks at what there is to do, at least (30) and at most (Slurm's 10).
+    """
+
+    suspend_s: int = 10
+    resume_timeout_s: int = 300
+    suspend_timeout_s: int = 3
+    min_interval_s: int = 1
+    interval_s: int = 2
+
+
+POWER = PowerSaving()
 
 
 def choose(wanted: Parameters) -> tuple[Parameters, list[str]]:
@@ -166,16 +199,26 @@ def _parse(text: str) -> str:
 
 
 def write_tree(
-    target: Path, cluster: str, head: HostSpec, computes: Sequence[HostSpec], site: Parameters = NONE
+    target: Path,
+    cluster: str,
+    head: HostSpec,
+    computes: Sequence[HostSpec],
+    site: Parameters = NONE,
+    power: PowerSaving = POWER,
 ) -> None:
-    """Write /opt/slurm (bin, sbin, etc) into `target`, for these hosts and with the site's parameters."""
+    """Write /opt/slurm (bin, sbin, etc) into `target`, for these hosts and with the site's parameters.
+
+    Power saving is set up where one of the hosts is dynamic; it spares the static ones.
+    """
     _links(target / "bin", _USER_COMMANDS, "/usr/bin")
     _links(target / "sbin", _DAEMONS, "/usr/sbin")
     etc = target / "etc"
     queues = list(dict.fromkeys(host.queue for host in computes))
-    write(etc / "slurm.conf", _main(cluster, site.cluster).encode())
+    has_dynamic = any(host.dynamic for host in computes)
+    write(etc / "slurm.conf", _main(cluster, site.cluster, power if has_dynamic else None).encode())
     write(etc / "mpi.conf", _MPI.encode())
-    write(etc / "slurm_parallelcluster.conf", _cluster_part(head, queues, site.cluster).encode())
+    part = _cluster_part(head, queues, site.cluster) + (_power_part(computes, power) if has_dynamic else "")
+    write(etc / "slurm_parallelcluster.conf", part.encode())
     gres = "".join(f"include pcluster/slurm_parallelcluster_{queue}_gres.conf\n" for queue in queues)
     write(etc / "gres.conf", b"include slurm_parallelcluster_gres.conf\n")
     write(etc / "slurm_parallelcluster_gres.conf", gres.encode())
@@ -196,10 +239,11 @@ def _links(directory: Path, names: Sequence[str], source: str) -> None:
             link.symlink_to(f"{source}/{name}")
 
 
-def _main(cluster: str, site: Mapping[str, str]) -> str:
+def _main(cluster: str, site: Mapping[str, str], power: PowerSaving | None) -> str:
     """Without the lines that the site's own replace: Slurm would tell each command that they are there twice."""
     replaced = {key.lower() for key in site}
-    lines = _MAIN.format(cluster=cluster).splitlines(keepends=True)
+    text = _POWER.format(power=power, programs=POWER_PROGRAM_DIR) if power else ""
+    lines = (text + _MAIN.format(cluster=cluster)).splitlines(keepends=True)
     return "".join(line for line in lines if line.partition("=")[0].lower() not in replaced)
 
 
@@ -207,6 +251,12 @@ def _cluster_part(head: HostSpec, queues: Sequence[str], site: Mapping[str, str]
     own = "".join(f"{key}={value}\n" for key, value in site.items())
     includes = "".join(f"include pcluster/slurm_parallelcluster_{queue}_partition.conf\n" for queue in queues)
     return f"SlurmctldHost={head.name}({head.ip})\n{own}{includes}"
+
+
+def _power_part(computes: Sequence[HostSpec], power: PowerSaving) -> str:
+    static = ",".join(host.name for host in computes if not host.dynamic)
+    spared = f"SuspendExcNodes={static}\n" if static else ""
+    return f"SuspendTime={power.suspend_s}\nResumeTimeout={power.resume_timeout_s}\n{spared}"
 
 
 def _partition(queue: str, hosts: Sequence[HostSpec], site: Mapping[str, str], *, default: bool) -> str:
@@ -222,10 +272,14 @@ def _partition(queue: str, hosts: Sequence[HostSpec], site: Mapping[str, str], *
 
 
 def _node_line(host: HostSpec) -> str:
-    features = ",".join(("static", host.instance_type, host.compute_resource or "cpu", *host.features))
+    kind = "dynamic" if host.dynamic else "static"
+    features = ",".join((kind, host.instance_type, host.compute_resource or "cpu", *host.features))
     memory_mib = int(host.memory_mib * _SCHEDULABLE_MEMORY)
-    line = f"NodeName={host.name} NodeAddr={host.ip} CPUs={host.vcpus} RealMemory={memory_mib} Feature={features}"
-    return f"{line} Weight=1 State=UNKNOWN" + (f" Gres=gpu:{host.gpu_kind}:{host.gpus}" if host.gpus else "")
+    address = "" if host.dynamic else f" NodeAddr={host.ip}"
+    line = f"NodeName={host.name}{address} CPUs={host.vcpus} RealMemory={memory_mib} Feature={features}"
+    # Jobs take static nodes first, as with ParallelCluster's default priorities.
+    state = "Weight=1000 State=CLOUD" if host.dynamic else "Weight=1 State=UNKNOWN"
+    return f"{line} {state}" + (f" Gres=gpu:{host.gpu_kind}:{host.gpus}" if host.gpus else "")
 
 
 def _gres_line(host: HostSpec) -> str:

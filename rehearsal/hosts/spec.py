@@ -9,6 +9,7 @@ from typing import Literal
 
 Role = Literal["head", "compute"]
 
+NO_ADDRESS = "0.0.0.0"  # noqa: S104 (nothing listens here: a host that is not started has none)
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
@@ -18,7 +19,8 @@ class HostSpec:
 
     name: its host name and, for a compute host, its Slurm node name; ip: its private address in the network;
     vcpus, memory_mib, gpus: the facts of the instance type, told to Slurm (the real machine has fewer);
-    gpu_kind: the Gres type as ParallelCluster writes it (`h100`); features: further Slurm features (`efa`).
+    gpu_kind: the Gres type as ParallelCluster writes it (`h100`); features: further Slurm features (`efa`);
+    dynamic: Slurm starts and ends it; its address is known only once it has been started (before that: NO_ADDRESS).
     """
 
     name: str
@@ -32,6 +34,7 @@ class HostSpec:
     queue: str = ""
     compute_resource: str = ""
     features: tuple[str, ...] = ()
+    dynamic: bool = False
     cfnconfig: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the tools of the local hosts in one directory: the AWS CLI, the nccl-tests stand-in, the software mirror's files.
+# Makes the tools of the local hosts in one directory: the AWS CLI, the nccl-tests stand-in, the software mirror's files,
+# and what an image brings to build NCCL with.
 #
 # usage:       rehearsal/standins/setup.sh DIRECTORY
 # needs:       /usr/bin/python3, a Python with pip, mpicc, Debian's prometheus and prometheus-node-exporter
@@ -13,6 +14,7 @@ ROOT=$(cd "$HERE/../.." && pwd)
 readonly HERE ROOT
 readonly SYSTEM_PYTHON=/usr/bin/python3
 readonly SOFTWARE_TABLE=$ROOT/bootstrap/software.tsv
+readonly NCCL_SOURCES=$HERE/nccl_sources/make.py
 
 standins::fault() {
   printf 'setup: FAULT %s\n' "$1" >&2
@@ -111,12 +113,33 @@ standins::mirror() { # DIRECTORY
   standins::tarball "$1" "$prometheus" prometheus=prometheus promtool=promtool
   standins::tarball "$1" "$node_exporter" prometheus-node-exporter=node_exporter
   (cd "$1" && sha256sum -- *.tar.gz >SHA256SUMS)
+  # What software.tsv pins, and the version that the head node's guide builds.
+  "$SYSTEM_PYTHON" "$NCCL_SOURCES" sources "$1"
+  "$SYSTEM_PYTHON" "$NCCL_SOURCES" sources "$1" nccl=2.28.7-1
 }
 
 standins::mirror_stamp() {
-  { standins::hash "$SOFTWARE_TABLE" "$0" && for program in prometheus promtool prometheus-node-exporter; do
+  { standins::hash "$SOFTWARE_TABLE" "$0" && standins::nccl_sources_hash && for program in prometheus promtool prometheus-node-exporter; do
     command -v "$program" && stat --format '%s %Y' "$(command -v "$program")"
   done; } 2>/dev/null | sha256sum | cut -c 1-16
+}
+
+# --------------------------------------------------------------------------------------------------------------- pyxis
+
+standins::pyxis() { # DIRECTORY
+  [[ -e /usr/include/slurm/spank.h ]] || standins::fault 'slurm/spank.h is missing. Hint: apt-get install libslurm-dev gcc' 3
+  gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$1/spank_pyxis.so" "$HERE/spank_pyxis.c"
+}
+
+# --------------------------------------------------------------------------------------------------------------- image
+
+standins::nccl_sources_hash() {
+  find "$HERE/nccl_sources" "$HERE/nccl_tests.c" -type f -not -name '*.pyc' -print0 | sort --zero-terminated | xargs -0 cat | sha256sum | cut -c 1-16
+}
+
+standins::image() { # DIRECTORY
+  command -v mpicc >/dev/null || standins::fault 'mpicc is missing. Hint: apt-get install libopenmpi-dev gcc' 3
+  "$SYSTEM_PYTHON" "$NCCL_SOURCES" image "$1"
 }
 
 # ---------------------------------------------------------------------------------------------------------------- main
@@ -129,3 +152,5 @@ readonly TARGET
 standins::part aws "$(standins::hash "$HERE/requirements-awscli.txt" "$0") $("$SYSTEM_PYTHON" --version 2>&1)" standins::aws
 standins::part nccl-tests "$(standins::hash "$HERE/nccl_tests.c" "$0") $(mpicc --version 2>/dev/null | head -n 1)" standins::nccl_tests
 standins::part mirror "$(standins::mirror_stamp)" standins::mirror
+standins::part pyxis "$(standins::hash "$HERE/spank_pyxis.c" "$0") $(gcc --version | head -n 1)" standins::pyxis
+standins::part image "$(standins::nccl_sources_hash) $(mpicc --version 2>/dev/null | head -n 1)" standins::image

@@ -122,8 +122,25 @@ def cluster(run_dir: str, tools_dir: str) -> dict[str, Any]:
         answer["actions"] = actions(one)
         answer["faults"] = faults(one)
         answer["memory"] = one.facts().memory_peak_bytes
+        answer["bridge"] = links("br-hosts")[0].split("link/ether ")[1].split()[0]
+        one.end("train-st-gpu-1")
+        answer["ended"] = {
+            "hosts": list(one.hosts),
+            "names": shell(one.head, "cat /etc/hosts"),
+            "bridge": links("br-hosts")[0].split("link/ether ")[1].split()[0],
+            "left": [line for line in Path("/proc/mounts").read_text().splitlines() if "train-st-gpu-1" in line],
+            "links": len([line for line in links() if " port" in line]),
+        }
+        one.boot(compute(1))
+        answer["again"] = shell(one.head, "getent hosts train-st-gpu-1")
     answer["left"] = left_inside(run_dir)
     return answer
+
+
+def links(*names: str) -> list[str]:
+    """The engine's network devices, one a line."""
+    done = subprocess.run(["ip", "-o", "link", "show", *names], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 def left_inside(run_dir: str) -> dict[str, Any]:
@@ -131,7 +148,7 @@ def left_inside(run_dir: str) -> dict[str, Any]:
     return {
         "mounts": [line for line in Path("/proc/mounts").read_text().splitlines() if run_dir in line],
         "processes": [path.name for path in Path("/proc").glob("[0-9]*") if int(path.name) not in (1, os.getpid())],
-        "links": subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.count("\n"),
+        "links": len(links()),
         "files": [path.name for path in Path(run_dir).iterdir()],
     }
 

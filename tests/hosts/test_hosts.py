@@ -96,8 +96,8 @@ def test_srun_reaches_both_hosts(cluster: Any) -> None:
 def test_nothing_of_the_user_is_seen(cluster: Any) -> None:
     assert cluster["secrets"].split() == [
         ".aws", ".ssh", "ubuntu", "0",
-        "/opt:", "nccl-tests", "rehearsal", "slurm",
-        "/usr/local/bin:", "aws", "dcgm-exporter", "enroot",
+        "/opt:", "amazon", "nccl-tests", "rehearsal", "slurm",
+        "/usr/local/bin:", "aws", "dcgm-exporter", "enroot", "nv-fabricmanager", "nvidia-smi",
     ]  # fmt: skip
     assert cluster["env"].endswith("0"), "the engine's environment must not reach a host"
 
@@ -171,6 +171,16 @@ def test_faults_on_purpose_touch_their_host_only(cluster: Any) -> None:
     assert "Read-only file system" in faults["write"]
     assert faults["hang"] not in (0, 124), "the shared file system is gone there"
     assert faults["others"] == "free"
+
+
+def test_one_host_ends_alone_and_can_come_again(cluster: Any) -> None:
+    ended = cluster["ended"]
+    assert ended["hosts"] == ["head", "train-st-gpu-2"]
+    assert "train-st-gpu-1" not in ended["names"]
+    assert "train-st-gpu-2" in ended["names"]
+    assert (ended["left"], ended["links"]) == ([], 2)
+    assert ended["bridge"] == cluster["bridge"], "with another address the hosts' connections to the engine would hang"
+    assert cluster["again"].split() == ["10.0.16.1", "train-st-gpu-1"]
 
 
 def test_stop_leaves_nothing(cluster: Any) -> None:

@@ -1,0 +1,84 @@
+"""The nodes that ParallelCluster would start instances for, read from a cluster configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rehearsal.hosts import HostSpec
+from rehearsal.hosts.spec import NO_ADDRESS
+from slipway.instances import INSTANCE_TYPES
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """One node: what ParallelCluster would start an instance for. ``dynamic``: only when Slurm asks for it."""
+
+    name: str
+    role: str
+    instance_type: str
+    subnet_id: str
+    actions: Mapping[str, Any]
+    queue: str = ""
+    compute_resource: str = ""
+    dynamic: bool = False
+
+
+def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node]:
+    """The head node and each queue's nodes, named as ParallelCluster does; at most ``max_hosts`` of a queue.
+
+    Static ones (MinCount) come first, dynamic ones (what MaxCount has above it) take what room they leave.
+    """
+    head = configuration["HeadNode"]
+    nodes = [Node("head", "head", head["InstanceType"], head["Networking"]["SubnetId"], head.get("CustomActions", {}))]
+    for queue in configuration["Scheduling"]["SlurmQueues"]:
+        for resource in queue["ComputeResources"]:
+            nodes += _of_resource(queue, resource, max_hosts)
+    return nodes
+
+
+def node_names(queue: str, resource: str, counts: tuple[int, int], max_hosts: int) -> Iterator[tuple[str, bool]]:
+    """Name of each node of a compute resource and whether it is dynamic. ``counts``: MinCount, MaxCount."""
+    static = min(counts[0], max_hosts)
+    dynamic = min(counts[1], max_hosts) - static
+    for number in range(1, static + 1):
+        yield f"{queue}-st-{resource}-{number}", False
+    for number in range(1, dynamic + 1):
+        yield f"{queue}-dy-{resource}-{number}", True
+
+
+def _of_resource(queue: Mapping[str, Any], resource: Mapping[str, Any], max_hosts: int) -> list[Node]:
+    counts = int(resource["MinCount"]), int(resource["MaxCount"])
+    return [
+        Node(
+            name=name,
+            role="compute",
+            instance_type=resource["InstanceType"],
+            subnet_id=queue["Networking"]["SubnetIds"][0],
+            actions=queue.get("CustomActions", {}),
+            queue=queue["Name"],
+            compute_resource=resource["Name"],
+            dynamic=dynamic,
+        )
+        for name, dynamic in node_names(queue["Name"], resource["Name"], counts, max_hosts)
+    ]
+
+
+def host_spec(node: Node, address: str = NO_ADDRESS) -> HostSpec:
+    """The local host that stands in for a node; a dynamic one has no address before it is started."""
+    instance = INSTANCE_TYPES[node.instance_type]
+    return HostSpec(
+        name=node.name,
+        ip=address,
+        role="head" if node.role == "head" else "compute",
+        instance_type=node.instance_type,
+        vcpus=instance.vcpus,
+        memory_mib=instance.memory_mib,
+        gpus=instance.gpus,
+        gpu_kind=instance.gpu_model or "gpu",
+        queue=node.queue,
+        compute_resource=node.compute_resource,
+        features=("efa",) if instance.efa_interfaces else (),
+        dynamic=node.dynamic,
+    )
