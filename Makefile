@@ -3,9 +3,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 SETTINGS ?= clusters/rehearsal.yaml
-SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance rehearsal/standins/enroot 2>/dev/null)
+SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance compute/slipway-health rehearsal/standins/enroot rehearsal/standins/apptainer 2>/dev/null)
 
-.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap docs bench-check bench-parse bench-locate clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap docs bench-check bench-bootstrap bench-parse bench-locate clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ setup-rehearsal: setup ## And what a rehearsal needs: pcluster, the embedded AWS
 	@tools/setup.sh pcluster rehearsal debian hosts
 
 setup-test: setup-rehearsal
-	@tools/setup.sh test
+	@tools/setup.sh test browser
 
 rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.yaml)
 	@if ! tools/setup.sh root debian; then \
@@ -30,7 +30,7 @@ rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.y
 
 test: setup-test ## All checks and tests
 	@$(MAKE) --no-print-directory check
-	@.venv-test/bin/python -m pytest
+	@.venv-test/bin/python -m pytest -n 2 --dist loadgroup
 
 check: ## Formatting, types, import directions, shell scripts
 	@tools/setup.sh test
@@ -45,14 +45,17 @@ check: ## Formatting, types, import directions, shell scripts
 check-cloud: setup-test ## Two examples and a file with every part on, through cdk-nag, cfn-lint and CDK's own validation
 	@.venv-test/bin/python -m pytest tests/stacks tests/cluster_config
 
-test-bootstrap: setup-test ## The node scripts' tests
+test-bootstrap: setup-test ## The node scripts' tests, with the kill sweep (SLIPWAY_SWEEP=all: at every command) and bash coverage
 	@.venv-test/bin/python -m pytest tests/bootstrap
 
-docs: setup ## Write docs/checks.md and the JSON Schema of the settings anew, from the code
+docs: setup ## Write docs/checks.md, docs/nodes.md and the JSON Schema of the settings anew, from the code
 	@.venv/bin/python -m slipway.documentation
 
 bench-check: setup-test ## 49 faults beside pcluster's dry run, and how long finding them takes
 	@.venv-test/bin/python -m bench.check
+
+bench-bootstrap: setup-test ## Foreground seconds of the nodes' bootstrap in a rehearsal, and imports of 8 images at once
+	@.venv-test/bin/python -m bench.bootstrap
 
 bench-parse: setup-test ## The parser on a log of 1 GB, beside a reader of plain regular expressions (needs 1.3 GB in TMPDIR)
 	@.venv-test/bin/python -m bench.parse

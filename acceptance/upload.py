@@ -21,7 +21,7 @@ def url_fault(url: str) -> str | None:
 
 def upload(directory: Path, url: str) -> str:
     """Copy a run directory below `url`; give the address it went to. Raises EnvironmentFault."""
-    return _copy(directory, f"{url.rstrip('/')}/{directory.name}/", ["--recursive"])
+    return _copy(directory, f"{url.rstrip('/')}/{directory.name}/", ["--recursive", "--exclude", ".*"])
 
 
 def upload_file(file: Path, url: str) -> str:

@@ -106,10 +106,8 @@ env::get_path() { # KEY DEFAULT: an absolute path of plain characters
 # second run changes nothing. SOURCE "-" reads standard input.
 file::put() { # SOURCE DESTINATION MODE [OWNER:GROUP]
   local source=$1 destination=$2 mode=$3 owner=${4:-root:root} fresh
-  # One name for all runs: what a killed run left is overwritten by the next one.
-  fresh=${destination%/*}/.${destination##*/}.slipway-new
+  fresh=$(file::fresh "$destination")
   [ "$source" != - ] || source=/dev/stdin
-  rm -f "$fresh"
   cat "$source" >"$fresh" || file::put_failed "$destination" "$fresh"
   if [ -f "$destination" ] && [ ! -L "$destination" ] && cmp --silent "$fresh" "$destination"; then
     rm -f "$fresh"
@@ -121,6 +119,16 @@ file::put() { # SOURCE DESTINATION MODE [OWNER:GROUP]
     file::put_failed "$destination" "$fresh"
   fi
   log::info "wrote $destination"
+}
+
+# The name to make a file or directory under, before it gets its own: this process's alone, so that two at once do not
+# meet. What ended processes left is removed.
+file::fresh() { # DESTINATION
+  local left
+  for left in "${1%/*}/.${1##*/}.slipway-new."*; do
+    [ -d "/proc/${left##*.}" ] || rm -rf "$left" || true
+  done
+  printf '%s' "${1%/*}/.${1##*/}.slipway-new.$$"
 }
 
 file::put_failed() { # DESTINATION TEMPORARY_FILE
@@ -137,22 +145,26 @@ file::mode() { # PATH MODE OWNER:GROUP: changes them only where they differ
 
 # The directory, made with MODE where it is absent. One that is there keeps its owner and mode: they are the user's.
 file::directory() { # PATH MODE [OWNER:GROUP]
-  local fresh=${1%/*}/.${1##*/}.slipway-new
+  local fresh
   if [ -e "$1" ]; then
     [ -d "$1" ] || log::die "$1 is there, but is no directory" "move it away and run the setup again"
     return 0
   fi
+  fresh=$(file::fresh "$1")
   # Made under another name first, so that a kill never leaves the right name with the wrong mode.
   if ! { mkdir -p "$fresh" && chown "${3:-root:root}" "$fresh" && chmod "$2" "$fresh" && mv --no-target-directory "$fresh" "$1"; }; then
-    file::put_failed "$1" /nonexistent
+    rmdir "$fresh" || true
+    [ -d "$1" ] || file::put_failed "$1" "$fresh" # there: another process made it at the same moment
   fi
   log::info "made $1"
 }
 
 file::link() { # TARGET LINK: by one rename, and only when it differs
+  local fresh
   [ "$(readlink "$2" || true)" != "$1" ] || return 0
-  ln --symbolic --force --no-dereference "$1" "$2.slipway-new"
-  mv --force --no-target-directory "$2.slipway-new" "$2"
+  fresh=$(file::fresh "$2")
+  ln --symbolic --force --no-dereference "$1" "$fresh"
+  mv --force --no-target-directory "$fresh" "$2"
   log::info "linked $2 to $1"
 }
 
@@ -253,9 +265,8 @@ software::download() { # NAME
   mkdir -p "$SLIPWAY_CACHE_DIR"
   SOFTWARE_FILE=$SLIPWAY_CACHE_DIR/${SOFTWARE_SHA256:0:12}-${SOFTWARE_URL##*/}
   [ ! -f "$SOFTWARE_FILE" ] || return 0
-  rm -f "$SLIPWAY_CACHE_DIR"/.fetch.*
-  fresh=$(mktemp "$SLIPWAY_CACHE_DIR/.fetch.XXXXXX") ||
-    log::die "cannot write in $SLIPWAY_CACHE_DIR" "is it read-only or full? see 'df -h $SLIPWAY_CACHE_DIR'"
+  fresh=$(file::fresh "$SOFTWARE_FILE")
+  touch "$fresh" || log::die "cannot write in $SLIPWAY_CACHE_DIR" "is it read-only or full? see 'df -h $SLIPWAY_CACHE_DIR'"
   retry::run "$FETCH_TRIES" 2 fetch::once "$SOFTWARE_URL" "$fresh" ||
     log::die "cannot fetch $SOFTWARE_URL" "no way to the internet? set SOFTWARE_MIRROR=s3://... in /etc/slipway/site.env"
   found=$(fetch::sha256 "$fresh")

@@ -5,7 +5,7 @@ data. The same input gives the same bytes: names are sorted, and times, owners a
 bundle is an unchanged CloudFormation asset.
 
 Top level of the archive: ``bootstrap/ headnode/ compute/ templates/ acceptance.pyz node.env containers.txt
-acceptance.json``.
+acceptance.json instances.json``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import Any
 import jinja2
 
 from slipway.errors import EnvironmentFault
-from slipway.settings import Settings
+from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
+from slipway.settings import PARALLELCLUSTER_VERSION, Settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NODE_DIRECTORIES = ("bootstrap", "headnode", "compute", "templates")
@@ -35,7 +36,11 @@ PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"
 FSX_MOUNT = "/fsx"
 STEP_TIMEOUT_S = 300  # bound of one bootstrap step; ParallelCluster gives a node 2100 s for everything
 # Shares of acceptance.timeout_minutes: a run that hangs can still name its node before it is ended from outside.
-QUEUE_SHARE, SWEEP_SHARE, LOCATE_SHARE = 0.15, 0.35, 0.40
+QUEUE_SHARE, SWEEP_SHARE, ALLTOALL_SHARE, LOCATE_SHARE = 0.15, 0.35, 0.05, 0.35
+STARTING_QUEUE_SHARE, STARTING_LOCATE_SHARE = 0.35, 0.20  # where dynamic nodes have to start first
+BUILD_SHARE = 0.20  # waiting for nccl-tests that are still being built; whoever waited here does not wait in the queue
+ALLTOALL_BYTES = 2 << 30  # the size that alltoall was measured at by others (acceptance/limits/limits.json)
+SLOW_BELOW = 0.94  # of the level of the healthy: six times the least spread that counts, 1 % (acceptance/locate)
 LOCATE_ROUNDS = 6  # at most, for any number of nodes (acceptance/locate)
 ROUND_OVERHEAD_S = 20  # submitting, starting and ending one round
 MAIN = b"import sys\n\nfrom acceptance.cli import main\n\nsys.exit(main())\n"
@@ -69,6 +74,7 @@ def bundle_files(settings: Settings, root: Path = REPOSITORY) -> dict[str, bytes
     files["node.env"] = node_env(settings, root).encode()
     files["containers.txt"] = "".join(f"{image}\n" for image in settings.images).encode()
     files["acceptance.json"] = (json.dumps(acceptance_scenario(settings), indent=2) + "\n").encode()
+    files["instances.json"] = (json.dumps(instance_facts(settings), indent=2) + "\n").encode()
     return files
 
 
@@ -86,9 +92,44 @@ def node_env_values(settings: Settings) -> dict[str, str]:
         "NCCL_VERSION": settings.nccl.nccl_version,
         "OFI_VERSION": settings.nccl.ofi_version,
         "NCCL_ENVIRONMENT": settings.nccl.environment,
+        "NCCL_GPU_ARCHS": " ".join(map(str, gpu_architectures(settings))),
+        "HEALTH_ENABLED": "true" if settings.health.enabled else "false",
+        "HEALTH_DRAIN": "true" if settings.health.drain else "false",
+        "HEALTH_RESUME": "true" if settings.health.resume else "false",
+        "HEALTH_INTERVAL_S": str(settings.health.interval_seconds),
         "NGC_SECRET_ARN": settings.ngc_secret_arn or "",
+        "CONTAINERS_AT_ONCE": str(settings.containers.imports_at_once or ""),
+        "CONTAINERS_FORMAT": settings.containers.format,
+        "CONTAINERS_PYXIS": "true" if settings.containers.pyxis else "false",
         "SOFTWARE_MIRROR": settings.software_mirror or "",
+        "ACCEPTANCE_SCENARIO": settings.acceptance.scenario,
+        "ACCEPTANCE_BUILD_WAIT_S": str(int(settings.acceptance.timeout_minutes * 60 * BUILD_SHARE)),
         "STEP_TIMEOUT_S": str(STEP_TIMEOUT_S),
+    }
+
+
+def gpu_architectures(settings: Settings) -> list[int]:
+    """The CUDA compute capabilities, times ten, of the queues' GPUs: what NCCL is built for."""
+    models = {queue.instance.gpu_model for queue in settings.queues if queue.instance.gpu_model}
+    return sorted({COMPUTE_CAPABILITIES[model] for model in models})
+
+
+def instance_facts(settings: Settings) -> dict[str, Any]:
+    """instances.json: what the nodes' own checks hold the hardware against. NVMe in GB, NVLinks of one GPU."""
+    names = {settings.head_node.instance_type, *(queue.instance_type for queue in settings.queues)}
+    types = {name: INSTANCE_TYPES[name] for name in sorted(names)}
+    return {
+        "schema": 1,
+        "queues": {queue.name: {"instance_type": queue.instance_type, "efa": queue.efa} for queue in settings.queues},
+        "instance_types": {
+            name: {
+                "gpus": facts.gpus,
+                "efa_interfaces": facts.efa_interfaces,
+                "nvlink_links": facts.nvlink_links or 0,
+                "nvme_gb": facts.nvme_gb,
+            }
+            for name, facts in types.items()
+        },
     }
 
 
@@ -106,20 +147,28 @@ def node_env(settings: Settings, root: Path = REPOSITORY) -> str:
 def acceptance_scenario(settings: Settings) -> dict[str, Any]:
     """acceptance.json: what the head node runs and holds the results against. Sizes in bytes, times in seconds."""
     queue = settings.gpu_queue
-    tests = _all_reduce(settings) if settings.acceptance.scenario == "all-reduce" and queue else []
+    starts_nodes = queue is not None and settings.judged_nodes > queue.min_count
+    queue_share = STARTING_QUEUE_SHARE if starts_nodes else QUEUE_SHARE
+    locate_share = STARTING_LOCATE_SHARE if starts_nodes else LOCATE_SHARE
+    through_network = queue is not None and queue.efa and settings.judged_nodes > 1
+    tests = []
+    if settings.acceptance.scenario == "all-reduce" and queue:
+        tests = [_all_reduce(settings), *([_alltoall(settings)] if through_network else [])]
     return {
         "schema": 1,
         "cluster": settings.name,
         "partition": queue.name if queue else "",
         "instance_type": queue.instance_type if queue else "",
-        "nodes": queue.min_count if queue else 0,
+        "nodes": settings.judged_nodes,
         "gpus_per_node": queue.instance.gpus if queue else 0,
         "network": {"provider": "efa", "nics": queue.instance.efa_interfaces} if queue and queue.efa else None,
         "tests": tests,
-        "queue_timeout_s": int(settings.acceptance.timeout_minutes * 60 * QUEUE_SHARE),
+        "nccl_tests_paths": [f"{FSX_MOUNT}/nccl/nccl-tests"],  # the shared build; without one the image's are taken
+        "queue_timeout_s": int(settings.acceptance.timeout_minutes * 60 * queue_share),
         "locate": {
             "max_rounds": LOCATE_ROUNDS,
-            "pair_timeout_s": int(settings.acceptance.timeout_minutes * 60 * LOCATE_SHARE / LOCATE_ROUNDS)
+            "factor": SLOW_BELOW,
+            "pair_timeout_s": int(settings.acceptance.timeout_minutes * 60 * locate_share / LOCATE_ROUNDS)
             - ROUND_OVERHEAD_S,
         },
         "limits": [
@@ -137,20 +186,50 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _all_reduce(settings: Settings) -> list[dict[str, Any]]:
+def acceptance_basis(settings: Settings) -> str:
+    """sha256 (hexadecimal) of what a verdict depends on; with another one a cluster has to be accepted again.
+
+    The scenario with its limits, and the software that is measured. Images, dashboards, retention or scripts of the
+    nodes are not among it: they leave the verdict as it was.
+    """
+    basis = {
+        "scenario": acceptance_scenario(settings),
+        "nccl": settings.nccl.model_dump(mode="json"),
+        "os": settings.os,
+        "parallelcluster": PARALLELCLUSTER_VERSION,
+    }
+    return hashlib.sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()
+
+
+def _all_reduce(settings: Settings) -> dict[str, Any]:
     acceptance = settings.acceptance
-    return [
-        {
-            "name": "all_reduce",
-            "collective": "all_reduce",
-            "min_bytes": acceptance.min_bytes,
-            "max_bytes": acceptance.max_bytes,
-            "step_factor": 2,
-            "iterations": acceptance.iterations,
-            "warmup_iterations": max(1, acceptance.iterations // 4),
-            "timeout_s": int(acceptance.timeout_minutes * 60 * SWEEP_SHARE),
-        }
-    ]
+    return {
+        "name": "all_reduce",
+        "collective": "all_reduce",
+        "min_bytes": acceptance.min_bytes,
+        "max_bytes": acceptance.max_bytes,
+        "step_factor": 2,
+        "iterations": acceptance.iterations,
+        "warmup_iterations": max(1, acceptance.iterations // 4),
+        "timeout_s": int(acceptance.timeout_minutes * 60 * SWEEP_SHARE),
+    }
+
+
+def _alltoall(settings: Settings) -> dict[str, Any]:
+    """One size through the network: the all_reduce of two nodes is bound by NVLink, and hides a loss of EFA devices.
+
+    Where no limit is known it only says what it measured: the all_reduce is what a cluster is accepted by.
+    """
+    return {
+        "name": "alltoall",
+        "collective": "alltoall",
+        "min_bytes": ALLTOALL_BYTES,
+        "max_bytes": ALLTOALL_BYTES,
+        "iterations": settings.acceptance.iterations,
+        "warmup_iterations": max(1, settings.acceptance.iterations // 4),
+        "timeout_s": int(settings.acceptance.timeout_minutes * 60 * ALLTOALL_SHARE),
+        "missing_limit": "warn",
+    }
 
 
 def acceptance_program(root: Path = REPOSITORY) -> bytes:

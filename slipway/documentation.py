@@ -1,7 +1,8 @@
 """Writes what is generated for readers: ``python -m slipway.documentation`` (``--check`` only compares).
 
-``docs/checks.md`` has one row a rule or question, ``clusters/settings.schema.json`` is the JSON Schema of the settings
-file for editors. Its descriptions are the rows of ``docs/settings.md``.
+``docs/checks.md`` has one row a rule or question, ``docs/nodes.md`` one a step of the nodes (slipway/nodes_page.py),
+``clusters/settings.schema.json`` is the JSON Schema of the settings file for editors. Its descriptions are the rows of
+``docs/settings.md``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from slipway import settings as model
 from slipway.errors import EXIT_GOOD, EXIT_NO
 from slipway.faults import model_in
 from slipway.instances import INSTANCE_TYPES
+from slipway.nodes_page import HeadFault, nodes_page
 from slipway.regions import regions
 from slipway.reported import REPORTED
 from slipway.rules.explain import ABOUT_ONE_FIELD, ABOUT_THE_FILE, Explanation, explanations
@@ -195,6 +197,7 @@ def generated() -> dict[Path, str]:
     schema = json.dumps(settings_schema(), indent=1, ensure_ascii=False)
     return {
         REPOSITORY / "docs/checks.md": checks_table(),
+        REPOSITORY / "docs/nodes.md": nodes_page(REPOSITORY),
         REPOSITORY / "clusters/settings.schema.json": f"{schema}\n",
     }
 
@@ -206,7 +209,11 @@ def outdated() -> list[Path]:
 
 def main(arguments: list[str]) -> int:
     """Write the files; with ``--check`` name those that are out of date and give 1."""
-    old = outdated()
+    try:
+        old = outdated()
+    except HeadFault as fault:
+        print(fault, file=sys.stderr)
+        return EXIT_NO
     if arguments == ["--check"]:
         for path in old:
             print(

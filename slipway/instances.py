@@ -13,7 +13,10 @@ DATA_FILE = Path(__file__).with_name("data") / "instance_types.json"
 
 @dataclasses.dataclass(frozen=True)
 class InstanceType:
-    """What one instance type is made of. Units: MiB, GB (NVMe), Gbit/s (network), GB/s per GPU both ways (NVLink)."""
+    """What one instance type is made of. Units: MiB, GB (NVMe), Gbit/s (network), GB/s per GPU both ways (NVLink).
+
+    ``nvlink_links``: NVLinks of one GPU; every type that has some joins them by NVSwitches.
+    """
 
     name: str
     gpus: int
@@ -29,6 +32,7 @@ class InstanceType:
     cores_per_socket: int | None = None
     network_gbit_s: int | None = None
     nvlink_gb_s: int | None = None
+    nvlink_links: int | None = None
     efa_generation: int | None = None
     plugin_protocol: str | None = None
     capacity_block: bool = False
@@ -51,3 +55,8 @@ def _load() -> Mapping[str, InstanceType]:
 
 INSTANCE_TYPES: Mapping[str, InstanceType] = _load()
 """Every instance type Slipway knows, by name."""
+
+COMPUTE_CAPABILITIES: Mapping[str, int] = MappingProxyType(
+    json.loads(DATA_FILE.read_text(encoding="utf-8"))["compute_capabilities"]
+)
+"""CUDA compute capability times ten (9.0 is 90) of every GPU model."""

@@ -437,6 +437,23 @@ class Nccl(Part):
     environment: Literal["recommended", "legacy"] = "recommended"
 
 
+class Containers(Part):
+    """How the images are imported, and whether Slurm runs jobs in them (pyxis)."""
+
+    imports_at_once: int | None = Field(None, ge=1, le=32)
+    format: Literal["enroot", "apptainer", "both"] = "enroot"
+    pyxis: bool = True
+
+
+class Health(Part):
+    """The checks of the compute nodes: whether a broken node is drained, and the seconds between two runs."""
+
+    enabled: bool = True
+    drain: bool = True
+    resume: bool = False
+    interval_seconds: int = Field(60, ge=60, le=3600)
+
+
 class Database(Part):
     """Slurm's accounting in a MySQL database of the site; the secret holds the password of ``user``."""
 
@@ -480,6 +497,7 @@ class Acceptance(Part):
     """The measured judgement of the cluster. Sizes in bytes after loading."""
 
     scenario: Literal["all-reduce", "none"] = "all-reduce"
+    nodes: int | None = Field(None, ge=1, le=1000)  # None: the static nodes of the queue
     min_bytes: Size = 1 << 20
     max_bytes: Size = 16 << 30
     iterations: int = Field(20, ge=1, le=1000)
@@ -508,7 +526,9 @@ class Settings(Part):
     observability: Observability = Observability()
     images: Annotated[tuple[ImageUri, ...], LIST] = ()
     ngc_secret_arn: SecretArn | None = None
+    containers: Containers = Containers()
     nccl: Nccl = Nccl()
+    health: Health = Health()
     software_mirror: Mirror | None = None
     acceptance: Acceptance = Acceptance()
     budget: Budget | None = None
@@ -518,6 +538,11 @@ class Settings(Part):
     def gpu_queue(self) -> Queue | None:
         """The queue that acceptance judges: the first one with GPUs."""
         return next((queue for queue in self.queues if queue.instance.gpus), None)
+
+    @property
+    def judged_nodes(self) -> int:
+        """How many nodes of that queue acceptance measures: as many as it says, else the static ones."""
+        return self.acceptance.nodes or (self.gpu_queue.min_count if self.gpu_queue else 0)
 
     @property
     def scripts(self) -> tuple[Script, ...]:

@@ -2,18 +2,25 @@
 # Debian and Ubuntu packages of the local hosts. Sourced by setup.sh.
 # Installs only what is missing; nothing that gets installed is started, now or at the next boot.
 
-# package:command pairs; a package counts as present when its command is there, however it got there.
+# package:command pairs; a package counts as present when its command (or file) is there, however it got there.
 readonly DEBIAN_HOST_PACKAGES=(
   slurmctld:slurmctld slurmd:slurmd slurm-client:srun munge:munged openmpi-bin:mpirun libopenmpi-dev:mpicc gcc:gcc
   iproute2:ip systemd:systemctl systemd-container:systemd-nspawn dbus:dbus-daemon util-linux:unshare python3:/usr/bin/python3
-  iptables:iptables prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter procps:ps curl:curl
+  libslurm-dev:/usr/include/slurm/spank.h squashfs-tools:mksquashfs jq:jq zstd:zstd pigz:pigz
+  docker-registry:docker-registry skopeo:skopeo umoci:umoci openssl:openssl ca-certificates:update-ca-certificates
+  g++:g++ make:make autoconf:autoreconf automake:automake libtool:libtoolize
+  sudo:sudo iptables:iptables prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter procps:ps curl:curl
 )
 
-# The packages whose command is missing, one a line.
+# What only tests need: a browser that opens the acceptance report.
+readonly DEBIAN_TEST_PACKAGES=(chromium:chromium)
+
+# debian::missing [PAIR...]: the packages whose command is missing, one a line; of the local hosts' unless told otherwise.
 debian::missing() {
   local pair
-  for pair in "${DEBIAN_HOST_PACKAGES[@]}"; do
-    PATH=$PATH:/usr/sbin:/sbin command -v "${pair#*:}" >/dev/null || printf '%s\n' "${pair%%:*}"
+  (($# > 0)) || set -- "${DEBIAN_HOST_PACKAGES[@]}"
+  for pair in "$@"; do
+    [[ -e ${pair#*:} ]] || PATH=$PATH:/usr/sbin:/sbin command -v "${pair#*:}" >/dev/null || printf '%s\n' "${pair%%:*}"
   done
 }
 
@@ -53,8 +60,16 @@ debian::host_packages() {
   debian::install_if_root "${missing[@]}" || return
   # The local hosts start these themselves; on the machine they would only take ports and memory.
   if [[ -d /run/systemd/system ]]; then
-    for unit in slurmctld slurmd munge prometheus prometheus-node-exporter; do
+    for unit in slurmctld slurmd munge prometheus prometheus-node-exporter docker-registry; do
       case " ${missing[*]} " in *" $unit "*) systemctl disable --quiet "$unit" 2>/dev/null || true ;; esac
     done
   fi
+}
+
+# Never fails: the tests that need one of these say so and are skipped without it.
+debian::test_packages() {
+  local missing=()
+  mapfile -t missing < <(debian::missing "${DEBIAN_TEST_PACKAGES[@]}")
+  ((${#missing[@]} == 0)) || debian::install_if_root "${missing[@]}" ||
+    printf 'setup: without %s some tests are skipped\n' "${missing[*]}" >&2
 }

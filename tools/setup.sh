@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up one environment of the project; skips what is already as the pinned files say.
-# Usage: tools/setup.sh deploy|pcluster|rehearsal|test|root|debian|hosts...   (several are done in order)
+# Usage: tools/setup.sh deploy|pcluster|rehearsal|test|root|debian|browser|hosts...   (several are done in order)
 # Needs: Python 3.10 or newer with venv, node and npm (deploy); apt and root for `debian`.
 # On failure: nothing half-made is taken for done, because the stamp is written last. Run it again.
 set -euo pipefail
@@ -115,15 +115,17 @@ setup::root() {
 
 setup::debian() { debian::host_packages; }
 
+setup::browser() { debian::test_packages; }
+
 setup::hosts() { bash rehearsal/standins/setup.sh "$TOOLS"; }
 
 setup::main() {
   local part
-  (($# > 0)) || setup::fault "name what to set up: deploy, pcluster, rehearsal, test, debian, hosts"
+  (($# > 0)) || setup::fault "name what to set up: deploy, pcluster, rehearsal, test, debian, browser, hosts"
   for part in "$@"; do
     case $part in
-      deploy | pcluster | rehearsal | test | root | debian | hosts) "setup::$part" ;;
-      *) setup::fault "$part is not a part of the set-up. Hint: deploy, pcluster, rehearsal, test, root, debian, hosts" ;;
+      deploy | pcluster | rehearsal | test | root | debian | browser | hosts) "setup::$part" ;;
+      *) setup::fault "$part is not a part of the set-up. Hint: deploy, pcluster, rehearsal, test, root, debian, browser, hosts" ;;
     esac
   done
 }

@@ -92,7 +92,6 @@ def configuration(file: Path, site: Site, script_url: str) -> dict[str, Any]:
         node_security_group_id=network.security_group_id or site.security_group_id,
         file_system_id=site.fsx_id,
         script_url=script_url,
-        bundle_url=script_url,
         bundle_sha256="0" * 64,
         node_arguments=("RESULTS_BUCKET=bench",),
         head_node_policy_arns=(),

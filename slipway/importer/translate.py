@@ -217,6 +217,9 @@ def _scripts(t: Translation, part: Path, to: Path) -> None:
             t.drop(path, _instead_of(action, to))
     for event in ("OnNodeStart", "OnNodeUpdated"):
         for path, action in actions(t.data, (*part, "CustomActions", event)):
+            if _is_own_action(action):
+                t.imply(path, "Slipway's own bootstrap action")
+                continue
             t.drop(
                 path, _instead_of(action, to, f"no script of yours runs at {event}, only when the node is configured")
             )
@@ -240,8 +243,8 @@ def _is_own_action(action: Any) -> bool:
     arguments = get_at(action, ("Args",))
     if not isinstance(arguments, list) or len(arguments) < 3 or not all(isinstance(one, str) for one in arguments):
         return False
-    kind, bundle, digest = arguments[:3]
-    return kind in ("head", "compute") and bundle.startswith("s3://") and bool(re.fullmatch(r"[0-9a-f]{64}", digest))
+    kind, _, parameter = arguments[:3]
+    return kind in ("head", "compute") and bool(re.fullmatch(r"/slipway/[a-z0-9-]+/bundle", parameter))
 
 
 def _policies(t: Translation, part: Path, to: Path) -> None:

@@ -104,6 +104,7 @@ RESOURCES: tuple[tuple[str, Condition, tuple[str, ...]], ...] = (
     ("AWS::SNS::Subscription", _mail, ("sns:Subscribe",)),
     ("AWS::CloudWatch::Alarm", _mail, ("cloudwatch:PutMetricAlarm",)),
     ("AWS::Budgets::Budget", _budget, ("budgets:ModifyBudget",)),
+    ("AWS::SSM::Parameter", _always, ("ssm:PutParameter", "ssm:AddTagsToResource")),
     ("AWS::IAM::ManagedPolicy", _always, ("iam:CreatePolicy",)),
     ("AWS::IAM::Role", _acceptance, ("iam:CreateRole", "iam:PassRole", "iam:AttachRolePolicy")),
     ("AWS::IAM::Role", _grafana, ("iam:CreateRole", "iam:PassRole")),
@@ -146,6 +147,7 @@ ARNS = {
     "logs": "arn:{partition}:logs:{region}:{account}:log-group:{name}-observability-LogGroup-1ABCDEFGHIJKL",
     "s3": "arn:{partition}:s3:::{name}-storage-bucket-1abcdefghijkl",
     "sns": "arn:{partition}:sns:{region}:{account}:{name}-observability-AlarmTopic-1ABCDEFGHIJKL",
+    "ssm": "arn:{partition}:ssm:{region}:{account}:parameter/slipway/{name}/bundle",
     "states": "arn:{partition}:states:{region}:{account}:stateMachine:Provider-1ABCDEFGHIJKL",
 }
 

@@ -145,7 +145,7 @@ class Aws:
                 self._count()
             future.set_result(response)
         except BaseException as error:
-            told = _explained(error, name, region)
+            told = explained(error, name, region)
             if isinstance(told, Refused):
                 self._count()
             future.set_exception(told)
@@ -221,7 +221,7 @@ def _read(client: Any, operation: str, parameters: dict[str, Any]) -> dict[str, 
     return whole
 
 
-def _explained(error: BaseException, name: str, region: str) -> BaseException:
+def explained(error: BaseException, name: str, region: str) -> BaseException:
     """botocore's errors in two kinds: AWS said no for a reason of its own, or there is no answer."""
     from botocore import exceptions
 

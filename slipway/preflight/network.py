@@ -25,8 +25,9 @@ COMPUTE: tuple[PathKey, ...] = ("network", "compute_subnet_id")
 
 # What nodes without a way to the internet call. Source: ParallelCluster user guide, "AWS ParallelCluster in a single
 # subnet with no internet access"; Systems Manager user guide, "Create VPC endpoints"; Managed Service for Prometheus.
-NODE_ENDPOINTS = ("logs", "cloudformation", "ec2", "s3", "dynamodb")
-SESSION_ENDPOINTS = ("ssm", "ssmmessages")
+# The last one of the first row is for the parameter that names the nodes' bundle.
+NODE_ENDPOINTS = ("logs", "cloudformation", "ec2", "s3", "dynamodb", "ssm")
+SESSION_ENDPOINTS = ("ssmmessages",)
 
 
 def _has_own_vpc(settings: Settings) -> bool:
@@ -388,7 +389,7 @@ QUESTIONS = (
             (
                 Status.FAULT,
                 "subnet-0123456789abcdef1 has no way to the internet and no VPC endpoint for cloudformation, ec2, "
-                "dynamodb",
+                "dynamodb, ssm",
             ),
         ),
         ask=ask_compute_routes,

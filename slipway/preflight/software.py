@@ -66,15 +66,25 @@ def _script(settings: Settings, path: Path, script: Script, asked: Pending, buck
 
 def pinned_files(settings: Settings) -> dict[str, str]:
     """File -> sha256 of what the nodes fetch, from bootstrap/software.tsv; empty for a version that it does not pin."""
-    built = {"nccl": settings.nccl.nccl_version, "aws-ofi-nccl": settings.nccl.ofi_version, "nccl-tests": ""}
+    tags = {"nccl": settings.nccl.nccl_version, "aws-ofi-nccl": settings.nccl.ofi_version, "nccl-tests": ""}
+    built = built_software(settings)
     files = {}
     for name, version, sha256, url in _table():
-        if name not in built:
+        if name not in tags:
             files[url.rpartition("/")[2]] = sha256
-        elif settings.nccl.source == "shared":  # in a mirror an archive of GitHub's is NAME-VERSION.tar.gz
-            wanted = built[name].removeprefix("v").removesuffix("-aws") or version
+        elif name in built:  # in a mirror an archive of GitHub's is NAME-VERSION.tar.gz
+            wanted = tags[name].removeprefix("v").removesuffix("-aws") or version
             files[f"{name}-{wanted}.tar.gz"] = sha256 if wanted == version else ""
     return files
+
+
+def built_software(settings: Settings) -> tuple[str, ...]:
+    """What the head node builds from source: NCCL for all nodes, or nccl-tests for acceptance alone."""
+    if settings.gpu_queue is None:
+        return ()
+    if settings.nccl.source == "shared":
+        return ("nccl", "aws-ofi-nccl", "nccl-tests")
+    return ("nccl", "nccl-tests") if settings.acceptance.scenario != "none" else ()
 
 
 def _table() -> Iterator[list[str]]:

@@ -17,6 +17,7 @@ LIMITS_FILE = Path(__file__).resolve().parents[2] / "acceptance/limits/limits.js
 WARM_UP = 4  # one warm-up iteration for so many measured ones; slipway/bundle.py
 MIB, GIB = 1 << 20, 1 << 30
 BUFFERS = 3  # to send, to receive, to compare with
+NETWORK_BOUND, MOST_APART = 4, 4  # nodes of an all_reduce, factor; acceptance/limits/interpolate.py
 SIDES = 2  # nccl-tests measures out of place and in place
 
 
@@ -30,7 +31,7 @@ def known_limits() -> list[dict[str, Any]]:
 def _judged(s: Settings) -> Queue | None:
     """The queue that acceptance measures; None when it measures none."""
     queue = s.gpu_queue if s.acceptance.scenario != "none" else None
-    return queue if queue and queue.min_count >= 1 else None
+    return queue if queue and s.judged_nodes >= 1 else None
 
 
 def _visited(s: Settings, size: int) -> bool:
@@ -72,9 +73,17 @@ def _needs_gpus(s: Settings) -> Iterator[Finding]:
 
 def _needs_nodes(s: Settings) -> Iterator[Finding]:
     queue = s.gpu_queue
-    if s.acceptance.scenario != "none" and queue and queue.min_count < 1 <= queue.max_count:
+    if s.acceptance.scenario != "none" and queue and s.judged_nodes < 1 <= queue.max_count:
         text = f"queue {queue.name} has no static node to judge"
-        yield ("acceptance", "scenario"), text, "give it count or min_count, or set scenario: none"
+        hint = "give it count or min_count, set acceptance.nodes (so many start, and cost), or set scenario: none"
+        yield ("acceptance", "scenario"), text, hint
+
+
+def _nodes_in_range(s: Settings) -> Iterator[Finding]:
+    queue, nodes = s.gpu_queue, s.acceptance.nodes
+    if queue and nodes and not queue.min_count <= nodes <= queue.max_count:
+        text = f"queue {queue.name} has {queue.min_count} to {queue.max_count} nodes"
+        yield ("acceptance", "nodes"), text, "take a number from that range, or leave it out for the static ones"
 
 
 def _limit_nodes(s: Settings) -> Iterator[Finding]:
@@ -88,7 +97,7 @@ def _limit_nodes(s: Settings) -> Iterator[Finding]:
 def _limit_size(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
     for index, limit in enumerate(s.acceptance.limits):
-        if queue and limit.nodes == queue.min_count and not _visited(s, limit.size):
+        if queue and limit.nodes == s.judged_nodes and not _visited(s, limit.size):
             text = "is not a size that the sweep visits: min_bytes doubled again and again"
             yield ("acceptance", "limits", index, "size"), text, "take such a size"
 
@@ -105,13 +114,14 @@ def _limits_of(s: Settings, queue: Queue) -> list[tuple[int, float]]:
     limits = [
         (limit.size, limit.fail_below_gb_per_s)
         for limit in s.acceptance.limits
-        if limit.nodes == queue.min_count and limit.collective == "all_reduce"
+        if limit.nodes == s.judged_nodes and limit.collective == "all_reduce"
     ]
     limits += [
         (row["size_bytes"], row["fail_below_gb_per_s"])
         for row in _known_rows(queue)
-        if row["nodes"][0] <= queue.min_count <= row["nodes"][1]
+        if row["nodes"][0] <= s.judged_nodes <= row["nodes"][1]
     ]
+    limits += _between(_known_rows(queue), s.judged_nodes)
     return [(size, least) for size, least in limits if _visited(s, size)]
 
 
@@ -123,20 +133,33 @@ def _known_rows(queue: Queue) -> list[dict[str, Any]]:
     ]
 
 
+def _between(rows: list[dict[str, Any]], nodes: int) -> list[tuple[int, float]]:
+    """Sizes whose limit acceptance interpolates between fewer and more nodes, with the lower of the two limits."""
+    found = []
+    for size in {row["size_bytes"] for row in rows}:
+        fewer = [row for row in rows if row["size_bytes"] == size and NETWORK_BOUND <= row["nodes"][1] < nodes]
+        more = [row for row in rows if row["size_bytes"] == size and row["nodes"][0] > nodes]
+        few = max(fewer, key=lambda row: int(row["nodes"][1]), default=None)
+        many = min(more, key=lambda row: int(row["nodes"][0]), default=None)
+        if few and many and many["nodes"][0] <= MOST_APART * few["nodes"][1]:
+            found.append((size, min(few["fail_below_gb_per_s"], many["fail_below_gb_per_s"])))
+    return found
+
+
 def _range(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
 def _limit_unknown(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
-    own = queue and any(limit.nodes == queue.min_count and _visited(s, limit.size) for limit in s.acceptance.limits)
+    own = queue and any(limit.nodes == s.judged_nodes and _visited(s, limit.size) for limit in s.acceptance.limits)
     if queue is None or own or _limits_of(s, queue):
         return
-    counts = ", ".join(_range(*row["nodes"]) for row in _known_rows(queue))
+    counts = ", ".join(dict.fromkeys(_range(*row["nodes"]) for row in _known_rows(queue)))
     yield (
         ("acceptance", "limits") if s.acceptance.limits else ("acceptance",),
-        f"no limit is known for an all_reduce on {queue.min_count} x {queue.instance_type} at a size of this sweep",
-        f"give acceptance.limits one for {queue.min_count} nodes, or set scenario: none"
+        f"no limit is known for an all_reduce on {s.judged_nodes} x {queue.instance_type} at a size of this sweep",
+        f"give acceptance.limits one for {s.judged_nodes} nodes, or set scenario: none"
         + (f" (known are {counts} nodes of this type)" if counts else ""),
     )
 
@@ -146,7 +169,7 @@ def _timeout(s: Settings) -> Iterator[Finding]:
     limits = _limits_of(s, queue) if queue else []
     if queue is None or not limits:
         return
-    ranks = queue.min_count * queue.instance.gpus
+    ranks = s.judged_nodes * queue.instance.gpus
     slowest = min(least for _, least in limits) * 1e9
     rounds = s.acceptance.iterations + max(1, s.acceptance.iterations // WARM_UP)
     moved = 2 * _last_size(s) * 2 * (ranks - 1) / ranks  # all sizes of a doubling sweep are twice the last
@@ -167,7 +190,8 @@ def _budget(s: Settings) -> Iterator[Finding]:
         yield ("budget",), "needs somebody to tell", "set observability.alert_email"
 
 
-QUEUE_KEYS = ("queues.instance_type", "queues.count", "queues.min_count", "queues.max_count", "acceptance.scenario")
+COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count", "acceptance.nodes")
+QUEUE_KEYS = ("queues.instance_type", *COUNT_KEYS, "acceptance.scenario")
 SWEEP_KEYS = ("acceptance.min_bytes", "acceptance.max_bytes")
 LIMIT_KEYS = ("acceptance.limits",)
 RULES = (
@@ -200,12 +224,22 @@ RULES = (
     ),
     Rule(
         name="acceptance-nodes",
-        why="Acceptance judges the nodes that are there when the cluster is ready; dynamic ones are not.",
+        why="Acceptance judges the nodes that are there when the cluster is ready; dynamic ones start, and cost, only "
+        "when they are asked for by number.",
         source="Slipway: stacks/acceptance.py",
         example="acceptance.scenario: queue train has no static node to judge. Hint: give it count or min_count, "
-        "or set scenario: none",
+        "set acceptance.nodes (so many start, and cost), or set scenario: none",
         keys=(*QUEUE_KEYS, "queues.name"),
         find=_needs_nodes,
+    ),
+    Rule(
+        name="acceptance-node-count",
+        why="More nodes than there can be are never there; static nodes that are left out would be accepted unseen.",
+        source="Slipway: stacks/acceptance.py",
+        example="acceptance.nodes = 8: queue train has 0 to 4 nodes. Hint: take a number from that range, or leave it "
+        "out for the static ones",
+        keys=(*QUEUE_KEYS, "queues.name"),
+        find=_nodes_in_range,
     ),
     Rule(
         name="limit-nodes",

@@ -9,27 +9,31 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipway.instances import INSTANCE_TYPES
+from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.rules.rule import PCLUSTER, Finding, Rule
 from slipway.source import Place
 
 if TYPE_CHECKING:
     from slipway.settings import Script, Settings
 
+SOFTWARE_TABLE = Path(__file__).resolve().parents[2] / "bootstrap/software.tsv"
 PAIRS_FILE = Path(__file__).resolve().parents[1] / "data/nccl_pairs.json"
 INSTANCE_TYPE: Place = ("head_node", "instance_type")
 COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count")
 
 HEAD_NODE_MIN_MEMORY_GIB = 8  # Slurm's controller, Prometheus and the exporters beside each other
 NODES_PER_GIB, OS_GIB, MOST_GIB = 25, 0.6, 16  # HeadNodeMemorySizeValidator
-BUILD_GIB_PER_VCPU = 2  # a CUDA library with 15 nvcc jobs peaked at 31.8 GiB: NVIDIA/cccl pull request 11160, 2026-09
+BUILD_GIB_PER_JOB = 2  # a CUDA library with 15 nvcc jobs peaked at 31.8 GiB: NVIDIA/cccl pull request 11160, 2026-09
+BUILD_CPU_MINUTES = 40  # one GPU architecture of NCCL, nvcc 13.0, 2 CPUs: measured by Slipway, 2026-11
+NODES_START_MINUTES = 5  # compute nodes boot meanwhile; Slipway's own guess, on the low side
+BUILD_SHARE = 0.20  # of acceptance.timeout_minutes, for waiting: slipway/bundle.py
 MOST_SECURITY_GROUPS, OUR_SECURITY_GROUPS = 5, 2  # VPC quotas, per network interface; ParallelCluster's and Slipway's
 
 PRIVATE_ECR = re.compile(r"\d{12}\.dkr\.ecr\.")
 
 NODE_TIMEOUT_S = 2100  # pcluster/constants.py NODE_BOOTSTRAP_TIMEOUT
-HEAD_STEPS_S = 1020  # sum of the time-outs in the heads of headnode/steps: the most that they can take
-COMPUTE_STEPS_S = 630  # of compute/steps
+HEAD_STEPS_S = 1470  # sum of the time-outs in the heads of headnode/steps: the most that they can take
+COMPUTE_STEPS_S = 1060  # of compute/steps
 
 
 def _head_memory(s: Settings) -> Iterator[Finding]:
@@ -55,12 +59,17 @@ def _head_gpu(s: Settings) -> Iterator[Finding]:
 
 def _head_build(s: Settings) -> Iterator[Finding]:
     head = INSTANCE_TYPES[s.head_node.instance_type]
-    needed = HEAD_NODE_MIN_MEMORY_GIB + BUILD_GIB_PER_VCPU * head.vcpus
-    if s.nccl.source == "shared" and head.memory_gib < needed:
+    jobs = max(1, min(head.vcpus, (head.memory_gib - HEAD_NODE_MIN_MEMORY_GIB) // BUILD_GIB_PER_JOB))
+    models = {queue.instance.gpu_model for queue in s.queues if queue.instance.gpu_model}
+    targets = {COMPUTE_CAPABILITIES[model] for model in models}
+    minutes = BUILD_CPU_MINUTES * len(targets) / jobs
+    patience = NODES_START_MINUTES + BUILD_SHARE * s.acceptance.timeout_minutes
+    if head.memory_gib >= HEAD_NODE_MIN_MEMORY_GIB and s.acceptance.scenario != "none" and minutes > patience:
         text = (
-            f"has {head.memory_gib} GiB of memory, the NCCL build with {head.vcpus} jobs beside Slurm may need {needed}"
+            f"has {head.vcpus} vCPUs and {head.memory_gib} GiB: NCCL and nccl-tests are built in about "
+            f"{minutes:.0f} minutes, acceptance has {patience:.0f} for it"
         )
-        yield INSTANCE_TYPE, text, "take a type with 4 GiB a vCPU such as m5.2xlarge"
+        yield INSTANCE_TYPE, text, "take a type with more vCPUs such as m5.2xlarge, or an image that has nccl-tests"
 
 
 def _head_groups(s: Settings) -> Iterator[Finding]:
@@ -85,12 +94,14 @@ def _image_slash(s: Settings) -> Iterator[Finding]:
 
 
 def _image_ecr(s: Settings) -> Iterator[Finding]:
+    if any("ContainerRegistry" in arn for arn in s.head_node.policy_arns):
+        return
     for index, image in enumerate(s.images):
         if PRIVATE_ECR.match(image.removeprefix("docker://")):
             yield (
                 ("images", index),
-                "is in a private registry of ECR, for which the import has no credentials",
-                "import it by hand on the head node, or keep it in nvcr.io or a public registry",
+                "is in a private registry of ECR, and no policy of the head node's lets it pull from there",
+                "add arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly to head_node.policy_arns",
             )
 
 
@@ -148,6 +159,27 @@ def _plugin_unknown(s: Settings) -> Iterator[Finding]:
         newest = max(_pairs()["releases"], key=_version)
         text = f"Slipway knows no release {version} of the plugin; the newest it knows is {newest}"
         yield ("nccl", "ofi_version"), text, "compare its release notes with your NCCL and instance type"
+
+
+@lru_cache(maxsize=1)
+def _pinned() -> frozenset[tuple[str, str]]:
+    """Name and version of every line of bootstrap/software.tsv."""
+    lines = SOFTWARE_TABLE.read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
+    return frozenset((row[0], row[1]) for row in rows)
+
+
+def _nccl_unpinned(s: Settings) -> Iterator[Finding]:
+    if s.software_mirror or s.gpu_queue is None or (s.nccl.source == "image" and s.acceptance.scenario == "none"):
+        return
+    tags = [("nccl_version", "nccl", s.nccl.nccl_version)]
+    if s.nccl.source == "shared":
+        tags.append(("ofi_version", "aws-ofi-nccl", s.nccl.ofi_version))
+    for key, name, tag in tags:
+        version = tag.removeprefix("v").removesuffix("-aws")
+        if (name, version) not in _pinned():
+            text = f"has no checksum in bootstrap/software.tsv, so the head node does not build {name} {version}"
+            yield ("nccl", key), text, "add its line there, or set software_mirror"
 
 
 def _plugin_bad(s: Settings) -> Iterator[Finding]:
@@ -210,13 +242,14 @@ RULES = (
     Rule(
         name="head-node-nccl-build",
         severity="warning",
-        why="The build starts one nvcc a vCPU, about 2 GiB each, beside Slurm and Prometheus; the kernel kills "
-        "what does not fit.",
-        source="headnode/user/install-nccl-shared.sh (make -j nproc); NVIDIA/cccl pull request 11160: 31.8 GiB "
-        "with 15 jobs; NVIDIA/nccl issue 760",
-        example="head_node.instance_type = 'c6i.8xlarge': has 64 GiB of memory, the NCCL build with 32 jobs beside "
-        "Slurm may need 72. Hint: take a type with 4 GiB a vCPU such as m5.2xlarge",
-        keys=("head_node.instance_type", "nccl.source"),
+        why="ParallelCluster's images have no nccl-tests: the head node builds them, with NCCL, while the compute "
+        "nodes start. Acceptance waits a fifth of its time for that and then ends without a measurement.",
+        source="headnode/nccl/build.sh: one nvcc a vCPU, but 2 GiB each (NVIDIA/cccl pull request 11160: 31.8 GiB "
+        "with 15 jobs); about 40 CPU minutes for each GPU architecture, measured with nvcc 13.0",
+        example="head_node.instance_type = 'm5.large': has 2 vCPUs and 8 GiB: NCCL and nccl-tests are built in about "
+        "40 minutes, acceptance has 11 for it. Hint: take a type with more vCPUs such as m5.2xlarge, or an image that "
+        "has nccl-tests",
+        keys=("head_node.instance_type", "queues.instance_type", "acceptance.scenario", "acceptance.timeout_minutes"),
         find=_head_build,
     ),
     Rule(
@@ -243,12 +276,12 @@ RULES = (
     Rule(
         name="image-ecr",
         severity="warning",
-        why="The import knows the key of NVIDIA's registry alone; ECR answers 401 to whoever has no token of the day.",
-        source="enroot issue 59; headnode/user/download-ngc-containers.sh",
+        why="The import asks ECR for a password with the head node's role; without a policy for that, ECR answers 401.",
+        source="enroot issue 59; headnode/containers/credentials.py",
         example="images[0] = 'docker://123456789012.dkr.ecr.us-east-1.amazonaws.com#train:1.0': is in a private "
-        "registry of ECR, for which the import has no credentials. Hint: import it by hand on the head node, or keep "
-        "it in nvcr.io or a public registry",
-        keys=("images",),
+        "registry of ECR, and no policy of the head node's lets it pull from there. Hint: add "
+        "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly to head_node.policy_arns",
+        keys=("images", "head_node.policy_arns"),
         find=_image_ecr,
     ),
     Rule(
@@ -290,6 +323,23 @@ RULES = (
         find=_nccl_untested,
     ),
     Rule(
+        name="nccl-unpinned",
+        severity="warning",
+        why="Sources are built only when their checksum is known beforehand; the build ends, and nothing is measured.",
+        source="headnode/nccl/sources.sh",
+        example="nccl.nccl_version = 'v2.28.7-1': has no checksum in bootstrap/software.tsv, so the head node does not "
+        "build nccl 2.28.7-1. Hint: add its line there, or set software_mirror",
+        keys=(
+            "nccl.source",
+            "nccl.nccl_version",
+            "nccl.ofi_version",
+            "software_mirror",
+            "queues.instance_type",
+            "acceptance.scenario",
+        ),
+        find=_nccl_unpinned,
+    ),
+    Rule(
         name="plugin-unknown",
         severity="warning",
         why="Whether it goes with this NCCL stands in release notes that Slipway has not seen.",
@@ -324,7 +374,7 @@ RULES = (
         "and NCCL are not among them: they run later); how long yours take it cannot know.",
         source=f"{PCLUSTER}, NODE_BOOTSTRAP_TIMEOUT; aws-parallelcluster issues 3939 and 5511; heads of "
         "headnode/steps and compute/steps",
-        example="head_node.scripts[0]: runs before a node is ready: 1080 s are left for it, then creation fails. "
+        example="head_node.scripts[0]: runs before a node is ready: 630 s are left for it, then creation fails. "
         "Hint: start what is slow in the background",
         keys=("head_node.scripts", "queues.scripts"),
         find=_scripts,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -30,8 +32,18 @@ NODE_ENV = {
     "NCCL_VERSION": "v2.28.7-1",
     "OFI_VERSION": "v1.17.2-aws",
     "NCCL_ENVIRONMENT": "recommended",
+    "NCCL_GPU_ARCHS": "90",
+    "HEALTH_ENABLED": "true",
+    "HEALTH_DRAIN": "true",
+    "HEALTH_RESUME": "false",
+    "HEALTH_INTERVAL_S": "60",
     "NGC_SECRET_ARN": "",
+    "CONTAINERS_AT_ONCE": "",
+    "CONTAINERS_FORMAT": "enroot",
+    "CONTAINERS_PYXIS": "true",
     "SOFTWARE_MIRROR": "s3://mirror",
+    "ACCEPTANCE_SCENARIO": "none",
+    "ACCEPTANCE_BUILD_WAIT_S": "360",
     "STEP_TIMEOUT_S": "300",
 }
 # Acts as `aws` does for what the scripts use: copies objects out of a directory, fails on what is not there.
@@ -84,12 +96,44 @@ def bundle_files() -> dict[str, tuple[bytes, int]]:
     files["node.env"] = (text.encode(), 0o644)
     files["containers.txt"] = (b"# images\ndocker://nvcr.io#nvidia/pytorch:24.01-py3\n", 0o644)
     files["acceptance.json"] = (b"{}\n", 0o644)
+    files["instances.json"] = (b'{"schema": 1, "queues": {}, "instance_types": {}}\n', 0o644)
     files["acceptance.pyz"] = (acceptance_pyz(), 0o644)
     return files
 
 
 def program(name: str) -> bytes:
     return Path("/usr/bin", name).read_bytes()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def bash_trace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The file to which every bash of these tests writes the lines it runs (trace.sh); gone after them."""
+    folder = tmp_path_factory.mktemp("trace")
+    shutil.copy(Path(__file__).with_name("trace.sh"), folder / "env.sh")
+    trace = folder / "trace"
+    trace.touch()
+    # Accounts without rights write to it too, and reach it here as well.
+    trace.chmod(0o666)
+    before, machine.TRACE = os.environ.get("BASH_ENV"), folder
+    os.environ["BASH_ENV"] = str(folder / "env.sh")
+    try:
+        yield trace
+    finally:
+        machine.TRACE = None
+        os.environ.pop("BASH_ENV")
+        if before is not None:
+            os.environ["BASH_ENV"] = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What judges all the others' traces comes after them."""
+    last = [item for item in items if item.name == "test_enough_of_the_bash_ran"]
+    if last:
+        items[:] = [item for item in items if item not in last]
+        inside = [place for place, item in enumerate(items) if Path(__file__).parent in item.path.parents]
+        place = inside[-1] + 1 if inside else len(items)
+        items[place:place] = last
 
 
 @pytest.fixture(scope="session")

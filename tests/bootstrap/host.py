@@ -13,10 +13,13 @@ import time
 from pathlib import Path
 
 BOOT_TIMEOUT_S = 30
+TRACE_INSIDE = "/dev/slipway-trace"  # below /dev: units with ProtectSystem=strict may write there too
+TRACE: Path | None = None
+"""A folder with trace.sh as `env.sh` and a file `trace`, while the coverage of bash is measured (conftest.py)."""
 # exec: the process that unshare forked becomes nspawn, so that nspawn's first child is the machine's init.
 _BOOT = r"""
 set -eu
-work=$1
+work=$1 trace=()
 mount -t tmpfs -o size=2g slipway-test "$work"
 mkdir "$work/upper" "$work/work" "$work/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/work" "$work/root"
@@ -29,9 +32,14 @@ echo head >"$work/root/etc/hostname"
 mkdir -p "$work/root/etc/systemd/system"
 printf '[Unit]\nRequires=basic.target\nAfter=basic.target\nAllowIsolate=yes\n' >"$work/root/etc/systemd/system/test-host.target"
 rm -rf "$work/root/etc/prometheus"
+if [ -n "$2" ]; then
+  trace=(--bind="$2:$3")
+  mkdir -p "$work/root/etc/systemd/system.conf.d"
+  printf '[Manager]\nDefaultEnvironment=BASH_ENV=%s/env.sh\n' "$3" >"$work/root/etc/systemd/system.conf.d/trace.conf"
+fi
 exec systemd-nspawn --quiet --directory="$work/root" --machine=head --hostname=head --register=no --keep-unit \
   --network-namespace-path=/run/netns/test --console=pipe --link-journal=no --tmpfs=/root --tmpfs=/fsx:mode=755 \
-  --capability=all --boot -- --unit=test-host.target
+  --capability=all ${trace[@]+"${trace[@]}"} --boot -- --unit=test-host.target
 """
 
 
@@ -55,6 +63,7 @@ class Host:
     def __init__(self, work: Path) -> None:
         command = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"]
         command += ["--propagation", "private", "bash", "-c", _BOOT, "boot", str(work)]
+        command += [str(TRACE or ""), TRACE_INSIDE]
         self.log = work.with_suffix(".log")
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -80,7 +89,8 @@ class Host:
         """Return the argument vector that runs a bash script as root inside."""
         enter = ["nsenter", "-t", str(self._leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--"]
         clean = ["env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"]
-        return [*enter, *clean, "LANG=C.UTF-8", "bash", "-c", script]
+        traced = [f"BASH_ENV={TRACE_INSIDE}/env.sh"] if TRACE else []
+        return [*enter, *clean, "LANG=C.UTF-8", *traced, "bash", "-c", script]
 
     def run(self, script: str, *, check: bool = True, timeout: float = 90) -> subprocess.CompletedProcess[str]:
         """Run a bash script as root inside; its standard error is part of the output."""
@@ -109,7 +119,13 @@ class Host:
 
     def snapshot(self, *skip: str) -> dict[str, str]:
         """Return path -> kind, mode, owner and content hash of what a setup may change, without its records."""
-        pruned = ["/var/log/slipway", "/var/lib/slipway/steps", "/var/lib/prometheus/slipway", *skip]
+        pruned = [
+            "/var/log/slipway",
+            "/var/lib/slipway/steps",
+            "/var/lib/slipway/health.json",
+            "/var/lib/prometheus/slipway",
+            *skip,
+        ]
         prune = " -o ".join(f"-path {path}" for path in pruned)
         roots = "/etc /opt/slipway /usr/local /var/lib/slipway /var/lib/prometheus /var/cache/slipway /fsx"
         script = (

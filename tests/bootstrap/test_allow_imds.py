@@ -38,7 +38,8 @@ iptables --append PARALLELCLUSTER_IMDS --jump REJECT
 
 def run(script: str) -> list[str]:
     command = ["unshare", "--net", "bash", "-c", PRELUDE + script, "bash", str(SCRIPT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": PATH}, cwd="/", check=False)
+    clean = {"PATH": PATH, "BASH_ENV": os.environ.get("BASH_ENV", "")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean, cwd="/", check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

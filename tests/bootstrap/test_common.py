@@ -167,7 +167,7 @@ def test_head_comments_are_complete() -> None:
     steps = [*(ROOT / "headnode/steps").glob("*.sh"), *(ROOT / "compute/steps").glob("*.sh")]
     assert len(steps) >= 13
     for step in steps:
-        script = f"for name in needs permission 'how often' 'on failure' timeout; do steps::head {step} \"$name\"; echo; done"
+        script = f"for name in needs permission 'how often' 'on failure' timeout takes; do steps::head {step} \"$name\"; echo; done"
         done = bash(script)
         assert done.returncode == 0, done.stderr
         values = done.stdout.splitlines()

@@ -79,7 +79,7 @@ def test_second_run_changes_no_file_and_restarts_nothing(head: Host) -> None:
     # The import of images goes on in the background: it is waited for, so that it cannot change files in between.
     wait = "for i in $(seq 100); do systemctl is-active slipway-containers >/dev/null || break; sleep 0.2; done"
     pids = "systemctl show --property MainPID slipway-prometheus slipway-node-exporter"
-    idle = f"systemctl stop slipway-slurm-targets.timer; {wait}"
+    idle = f"systemctl stop slipway-slurm-targets; {wait}"
     head.run(f"{HEAD}; {idle}", timeout=200)
     before, running = head.snapshot("/fsx/logs"), head.run(pids).stdout
     head.run(f"{HEAD}; {idle}", timeout=200)
@@ -138,9 +138,9 @@ def test_failing_step_names_itself_its_log_and_what_to_do(head: Host) -> None:
 
 
 def test_hanging_step_is_ended_and_named(head: Host) -> None:
-    # A pipe that nobody writes to, where the step reads a file.
+    # A pipe that nobody writes to, where the step reads a file; and no release from before to go back to.
     head.run(
-        "cp -a /opt/slipway/current/containers.txt /srv/keep; rm /opt/slipway/current/containers.txt; "
+        "rm -f /var/lib/slipway/good-release; cp -a /opt/slipway/current/containers.txt /srv/keep; rm /opt/slipway/current/containers.txt; "
         "mkfifo /opt/slipway/current/containers.txt; echo STEP_TIMEOUT_S=2 >/etc/slipway/site.env"
     )
     started = time.monotonic()
@@ -168,45 +168,6 @@ def test_compute_node_twice_the_same(node: Host) -> None:
     assert files - {"/etc/prometheus/targets/node.json"} == set()
     assert node.run("systemctl is-active slipway-node-exporter").stdout == "active\n"
     assert "node_load1" in node.run("curl -sf http://127.0.0.1:9100/metrics").stdout
-
-
-def test_compute_node_uses_the_shared_nccl(node: Host) -> None:
-    node.run(
-        "mkdir -p /fsx/nccl/current/lib; cp /opt/slipway/current/headnode/user/setup-nccl-env.sh /fsx/nccl/; "
-        "echo v2.28.7-1 >/fsx/nccl/.nccl_version"
-    )
-    node.run(COMPUTE)
-    show = 'source /etc/profile.d/nccl-shared.sh && echo "$NCCL_VERSION|$LD_LIBRARY_PATH|${NCCL_SOCKET_IFNAME:-}|${NCCL_PROTO:-}"'
-    assert node.run(f"set -euo pipefail; {show}").stdout == "v2.28.7-1|/fsx/nccl/current/lib|^docker,lo,veth|\n"
-    node.run(f"echo NCCL_ENVIRONMENT=legacy >/etc/slipway/site.env; {COMPUTE}")
-    assert node.run(f"set -euo pipefail; {show}").stdout == "v2.28.7-1|/fsx/nccl/current/lib||simple\n"
-    assert node.run(". /etc/profile.d/nccl-shared.sh; echo $NCCL_ALGO", check=True).stdout == "Ring\n"
-    node.run(f"rm -rf /etc/slipway/site.env /fsx/nccl/setup-nccl-env.sh; {COMPUTE}")
-
-
-def test_gpus_without_an_exporter_are_reported_and_do_not_stop_the_setup(node: Host) -> None:
-    node.run("touch /dev/nvidia0")
-    done = node.run(COMPUTE)
-    node.run("rm /dev/nvidia0")
-    assert "WARNING host=head step=compute/20-gpu-exporter exit=1" in done.stdout
-    assert "step compute/40-cloudwatch-agent ok" in done.stdout
-
-
-def test_gpu_exporter_of_the_image_is_started(node: Host) -> None:
-    server = b"#!/bin/bash\nexec python3 -m http.server 9400 --bind 127.0.0.1 --directory /srv/dcgm\n"
-    node.put("/srv/dcgm/metrics", b"DCGM_FI_DEV_GPU_TEMP 30\n")
-    node.put("/usr/local/bin/dcgm-exporter", server, 0o755)
-    node.run(COMPUTE)
-    assert node.run("systemctl is-active slipway-gpu-exporter").stdout == "active\n"
-    node.run("systemctl disable --now slipway-gpu-exporter; rm /usr/local/bin/dcgm-exporter")
-
-
-def test_exporter_that_dies_at_once_fails_the_step_with_its_own_words(node: Host) -> None:
-    node.put("/usr/local/bin/dcgm-exporter", b"#!/bin/bash\necho no NVML here; exit 3\n", 0o755)
-    done = node.run(COMPUTE)
-    node.run("systemctl disable --now slipway-gpu-exporter; rm /usr/local/bin/dcgm-exporter", check=False)
-    assert "step=compute/20-gpu-exporter exit=1" in done.stdout
-    assert "no NVML here" in node.run("cat /var/log/slipway/20-gpu-exporter.log").stdout
 
 
 def test_mirror_file_with_another_checksum_is_refused(node: Host) -> None:
@@ -249,14 +210,6 @@ def test_pipe_without_a_writer_ends_in_bounded_time_on_a_compute_node(node: Host
     node.run("rm /etc/slipway/software.tsv /etc/slipway/site.env")
     assert done.returncode == 0
     assert "step=compute/15-node-exporter exit=124 exceeded 2 s log=" in done.stdout
-
-
-def test_cloudwatch_agent_is_told_once_with_append(node: Host) -> None:
-    control = "/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
-    node.put(control, b'#!/bin/bash\necho "$@" >>/srv/cloudwatch\n', 0o755)
-    node.run(f"{COMPUTE}; {COMPUTE}")
-    expected = "-a append-config -m ec2 -s -c file:/etc/slipway/amazon-cloudwatch-agent.json\n"
-    assert node.run("cat /srv/cloudwatch").stdout == expected
 
 
 def test_setup_without_node_env_says_so(node: Host) -> None:

@@ -134,7 +134,10 @@ def test_it_is_what_the_cluster_stack_gave_parallelcluster(
     found = cloud.clients("ec2").describe_security_groups(GroupIds=[group])["SecurityGroups"][0]
     assert found["VpcId"] == outputs["network"]["VpcId"]
     action = configuration["HeadNode"]["CustomActions"]["OnNodeConfigured"]
-    for url in (action["Script"], action["Args"][1]):
+    parameter = cloud.clients("ssm").get_parameter(Name=action["Args"][2])["Parameter"]["Value"]
+    bundle = dict(line.split("=", 1) for line in parameter.splitlines())
+    assert configuration["HeadNode"]["CustomActions"]["OnNodeUpdated"]["Args"][3] == bundle["BUNDLE_SHA256"]
+    for url in (action["Script"], bundle["BUNDLE_URL"]):
         bucket, _, key = url.removeprefix("s3://").partition("/")
         assert cloud.clients("s3").head_object(Bucket=bucket, Key=key)["ContentLength"] > 0
 

@@ -34,7 +34,7 @@ OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 OWN = {"network": NETWORK}
 G6 = {"queues": [{"name": "dev", "instance_type": "g6.12xlarge", "max_count": 2}]}
 HEAD_PATH, COMPUTE_PATH = ("network", "head_node_subnet_id"), ("network", "compute_subnet_id")
-NODE_ENDPOINTS = ("logs", "cloudformation", "ec2", "s3", "dynamodb")
+NODE_ENDPOINTS = ("logs", "cloudformation", "ec2", "s3", "dynamodb", "ssm")
 PRIVATE = "name a private subnet whose default route is a NAT gateway"
 
 
@@ -122,11 +122,11 @@ CASES = [
 
     own("NAT", "compute-routes", OK, f"{COMPUTE} has a way out through {NAT}", vpc()),
     own("main table, no way", "compute-routes", FAULT,
-        f"{COMPUTE} has no way to the internet and no VPC endpoint for logs, cloudformation, ec2, s3, dynamodb",
+        f"{COMPUTE} has no way to the internet and no VPC endpoint for logs, cloudformation, ec2, s3, dynamodb, ssm",
         all_of(vpc(), no_way_out(COMPUTE)), path=COMPUTE_PATH,
         hint="give it a default route to a NAT gateway, or make the endpoints"),
     own("some endpoints", "compute-routes", FAULT,
-        f"{COMPUTE} has no way to the internet and no VPC endpoint for cloudformation, ec2, dynamodb",
+        f"{COMPUTE} has no way to the internet and no VPC endpoint for cloudformation, ec2, dynamodb, ssm",
         all_of(vpc(), no_way_out(COMPUTE), endpoints(COMPUTE, "logs", "s3"))),
     own("all endpoints, no mirror", "compute-routes", WARNING,
         f"{COMPUTE} has no way to the internet, and the nodes' software comes from there",
@@ -169,7 +169,7 @@ CASES = [
         all_of(vpc(), no_public_addresses(HEAD)), path=HEAD_PATH,
         hint=f"aws ec2 modify-subnet-attribute --subnet-id {HEAD} --map-public-ip-on-launch"),
     own("isolated", "head-routes", FAULT,
-        f"{HEAD} has no way to the internet and no VPC endpoint for ssm, ssmmessages, aps-workspaces, secretsmanager",
+        f"{HEAD} has no way to the internet and no VPC endpoint for ssmmessages, aps-workspaces, secretsmanager",
         all_of(vpc(head_public=False), no_way_out(HEAD), endpoints(HEAD, *NODE_ENDPOINTS)),
         settings={"ngc_secret_arn": "arn:aws:secretsmanager:us-east-1:123456789012:secret:ngc-key-AbCdEf"}),
     own("NAT is gone", "head-routes", FAULT,

@@ -1,0 +1,175 @@
+"""The whole setup of both kinds on bad days: the shared file system, S3, credentials, the clock, a state directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from .conftest import AWS, ROOT
+from .host import Host
+from .test_kill_sweep import INSTALL
+
+pytestmark = pytest.mark.hosts
+SETUP = {
+    "head": "/opt/slipway/current/headnode/setup-headnode.sh",
+    "compute": "/opt/slipway/current/compute/setup-compute.sh",
+}
+# What the AWS CLI says, and its exit codes.
+NO_NETWORK = 'Could not connect to the endpoint URL: "https://mirror.s3.us-east-1.amazonaws.com/"'
+NO_CREDENTIALS = "fatal error: Unable to locate credentials"  # the metadata service does not answer
+CLOCK = "fatal error: An error occurred (RequestTimeTooSkewed): The difference between the request time and the current time is too large."
+SAYS = "printf '#!/bin/bash\\necho %q >&2\\nexit {code}\\n' '{text}' >/usr/local/bin/aws"
+HANGS = "printf '#!/bin/bash\\nexec /bin/sleep 1000\\n' >/usr/local/bin/aws"
+FRESH = "rm -rf /var/cache/slipway /opt/slipway/software"
+
+
+@dataclass(frozen=True)
+class Day:
+    """kind: whose setup; broken, mended: bash; told: what its output says; code: its exit code."""
+
+    kind: str
+    broken: str
+    mended: str
+    told: tuple[str, ...]
+    code: int = 1
+
+
+NO_AWS = "true"
+DAYS = {
+    "head: /fsx is not mounted": Day(
+        "head",
+        "umount /fsx",
+        "mount -t tmpfs -o mode=755 fsx /fsx",
+        ("FAULT host=head step=headnode/10-fsx-layout exit=1", "/fsx is not mounted"),
+    ),
+    "compute: /fsx is not mounted": Day(
+        "compute",
+        "umount /fsx; echo STEP_TIMEOUT_S=2 >>/etc/slipway/node.env",
+        "mount -t tmpfs -o mode=755 fsx /fsx",
+        ("FAULT host=head step=compute/10-fsx exit=124 exceeded 2 s",),
+    ),
+    "head: /fsx is read-only": Day(
+        "head",
+        "mount -o remount,ro /fsx",
+        "mount -o remount,rw /fsx",
+        ("FAULT host=head step=headnode/10-fsx-layout exit=1", "ead-only"),
+    ),
+    "compute: /fsx is read-only": Day(
+        "compute", "mount -o remount,ro /fsx", "mount -o remount,rw /fsx", ("step=compute/10-fsx exit=1", "ead-only")
+    ),
+    "head: /fsx is full": Day(
+        "head",
+        "umount /fsx; mount -t tmpfs -o size=64k,mode=755 fsx /fsx; head -c 200000 /dev/zero >/fsx/data || true",
+        "umount /fsx; mount -t tmpfs -o mode=755 fsx /fsx",
+        ("FAULT host=head step=headnode/1", "No space left on device"),
+    ),
+    "head: S3 does not answer": Day(
+        "head",
+        f"{HANGS}; {FRESH}; echo STEP_TIMEOUT_S=2 >>/etc/slipway/node.env",
+        NO_AWS,
+        ("FAULT host=head step=headnode/15-node-exporter exit=124 exceeded 2 s",),
+    ),
+    "compute: S3 does not answer": Day(
+        "compute",
+        f"{HANGS}; {FRESH}; echo STEP_TIMEOUT_S=2 >>/etc/slipway/node.env",
+        NO_AWS,
+        ("WARNING host=head step=compute/15-node-exporter exit=124 exceeded 2 s", "setup of this compute node done"),
+        0,
+    ),
+    "head: S3 cannot be reached": Day(
+        "head",
+        f"{SAYS.format(text=NO_NETWORK, code=255)}; {FRESH}",
+        NO_AWS,
+        (
+            "FAULT host=head step=headnode/15-node-exporter exit=1",
+            "Could not connect to the endpoint URL",
+            "hint=SOFTWARE_MIRROR must hold",
+        ),
+    ),
+    "head: no credentials": Day(
+        "head",
+        f"{SAYS.format(text=NO_CREDENTIALS, code=255)}; {FRESH}",
+        NO_AWS,
+        ("FAULT host=head step=headnode/15-node-exporter exit=1", "Unable to locate credentials"),
+    ),
+    "compute: the clock is wrong": Day(
+        "compute",
+        f"{SAYS.format(text=CLOCK, code=1)}; {FRESH}",
+        NO_AWS,
+        ("WARNING host=head step=compute/15-node-exporter exit=1", "setup of this compute node done"),
+        0,
+    ),
+    "compute: its state cannot be written": Day(
+        "compute",
+        "mkdir -p /srv/ro/steps; mount -t tmpfs -o ro none /var/lib/slipway",
+        "umount /var/lib/slipway",
+        ("/var/lib/slipway",),
+    ),
+    "compute: its log cannot be written": Day(
+        "compute",
+        "mount -t tmpfs -o size=16k none /var/log/slipway; head -c 100000 /dev/zero >/var/log/slipway/data || true",
+        "umount /var/log/slipway",
+        ("No space left on device",),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def installed(node: Host) -> Host:
+    """The machine with a release in use, whose pauses between two tries are none."""
+    node.run(INSTALL)
+    node.put(
+        "/usr/local/bin/sleep",
+        b'#!/bin/bash\n[[ $1 == [0-9]* ]] && exec /bin/sleep 0.01\nexec /bin/sleep "$@"\n',
+        0o755,
+    )
+    return node
+
+
+@pytest.mark.parametrize("name", DAYS)
+def test_a_bad_day_is_told_in_bounded_time(installed: Host, name: str) -> None:
+    day = DAYS[name]
+    installed.run(day.broken)
+    try:
+        done = installed.run(SETUP[day.kind], check=False, timeout=60)
+    finally:
+        installed.put("/usr/local/bin/aws", AWS, 0o755)
+        installed.run(f"{day.mended}; cp /opt/slipway/current/node.env /etc/slipway/node.env")
+    assert done.returncode == day.code, done.stdout
+    for words in day.told:
+        assert words in done.stdout
+    assert "unbound variable" not in done.stdout
+
+
+@pytest.mark.parametrize("kind", SETUP)
+def test_slow_answers_are_waited_for(installed: Host, kind: str) -> None:
+    installed.run(f"{FRESH}; touch /srv/s3/.slow")
+    done = installed.run(SETUP[kind], check=False)
+    installed.run("rm /srv/s3/.slow")
+    assert done.returncode == 0, done.stdout
+    assert "FAULT" not in done.stdout
+
+
+@pytest.mark.parametrize("kind", SETUP)
+def test_two_setups_at_once_end_as_one(installed: Host, kind: str) -> None:
+    installed.run(SETUP[kind])
+    before = installed.snapshot("/fsx/logs", "/var/lib/slipway")
+    done = installed.run(
+        f"{SETUP[kind]} & one=$!; {SETUP[kind]} & two=$!; wait $one; one=$?; wait $two; echo codes $one $?"
+    )
+    after = installed.snapshot("/fsx/logs", "/var/lib/slipway")
+    assert "codes 0 0" in done.stdout
+    files = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    ignored = ("/etc/prometheus/targets", "/fsx/containers/.")
+    assert {path for path in files if after.get(path, "f").startswith("f") and not path.startswith(ignored)} == set()
+
+
+def test_wrong_clock_is_named_where_the_bundle_cannot_be_had(installed: Host) -> None:
+    installed.put("/srv/load-bundle.sh", (ROOT / "bootstrap/load-bundle.sh").read_bytes(), 0o755)
+    installed.run(SAYS.format(text=CLOCK, code=254))
+    done = installed.run("/srv/load-bundle.sh compute us-east-1 /slipway/ml/bundle", check=False)
+    installed.put("/usr/local/bin/aws", AWS, 0o755)
+    assert done.returncode == 1
+    assert "RequestTimeTooSkewed" in done.stdout
+    assert "the clock" in done.stdout.splitlines()[-1]

@@ -1,0 +1,69 @@
+"""How the whole suite is spread over processes (`make test`: pytest -n 2 --dist loadgroup), and its closing line.
+
+What boots hosts, starts Slurm or looks at the machine for what a rehearsal left runs in one process, one test after
+another; each other module stays whole in one process as well, so that its fixtures are made once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+BASH_COVERAGE = TESTS.parent / ".cache/bash-coverage.txt"
+MACHINE = "machine"
+"""The group of what needs the machine to itself."""
+MACHINE_FOLDERS = ("bootstrap", "hosts", "rehearsal")
+MACHINE_MODULES = ("test_rehearse.py",)
+MACHINE_MARKS = ("hosts", "road")
+# What is measured, and so wants a quiet machine, comes when the other process has run out of work.
+LATE_FOLDERS = ("acceptance", "rehearsal")
+_STARTED = time.time()
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).parts[0]
+
+
+def _needs_the_machine(item: pytest.Item) -> bool:
+    named = _folder(item) in MACHINE_FOLDERS or item.path.name in MACHINE_MODULES
+    return named or any(item.get_closest_marker(mark) for mark in MACHINE_MARKS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test its group; the measuring ones of the machine's go last."""
+    together = {item.path for item in items if _needs_the_machine(item)}
+    for item in items:
+        group = MACHINE if item.path in together else str(item.path.relative_to(TESTS))
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: item.path in together and _folder(item) in LATE_FOLDERS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Keep the temporary files of all others away from the tests that look for what was left in /tmp."""
+    if "PYTEST_XDIST_WORKER" not in os.environ or _needs_the_machine(item):
+        return (yield)
+    folder = item.session.config.stash.get(_FOLDER, None)
+    if folder is None:
+        folder = item.config._tmp_path_factory.mktemp("others")  # type: ignore[attr-defined]
+        item.session.config.stash[_FOLDER] = folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr("tempfile.tempdir", None)
+        return (yield)
+
+
+_FOLDER = pytest.StashKey[Path]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much of the nodes' bash the tests ran, when they were all run."""
+    if BASH_COVERAGE.is_file() and BASH_COVERAGE.stat().st_mtime >= _STARTED:
+        whole = BASH_COVERAGE.read_text(encoding="utf-8").splitlines()[-1]
+        terminalreporter.write_line(f"{whole}: {BASH_COVERAGE.relative_to(TESTS.parent)}")
