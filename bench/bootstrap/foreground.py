@@ -1,9 +1,9 @@
 """How long a node's bootstrap holds ParallelCluster up: the foreground seconds of each step, in a real rehearsal.
 
 The rehearsal is `slipway rehearse` with clusters/rehearsal.yaml, one compute host, and nothing to accept: a node on AWS
-shares its processors with no other node. The packages are there, and the software comes from a local mirror. The figures
-are the steps' own, from the setup log that the rehearsal keeps of every host. A step whose failure was reported counts
-with the whole seconds between its lines.
+shares its processors with no other node. The packages are there, and the software comes from a local mirror. The
+figures are the steps' own, from the setup log that the rehearsal keeps of every host. A step whose failure was reported
+counts with the whole seconds between its lines.
 """
 
 from __future__ import annotations

@@ -115,7 +115,6 @@ def main(arguments: list[str]) -> int:
     keys, problems = credentials.collect((image.registry for image in images), chosen.ngc_secret)
     for problem in problems:
         say(f"WARNING {problem}")
-    credentials.write_file(keys, shop.config / ".credentials")
     logs = chosen.fsx / "logs/container-downloads"
     limits = Limits(chosen.timeout, chosen.stall, chosen.pause, at_once)
     importer = Importer(chosen.fsx / "containers", logs, shop, keys, limits, chosen.refresh)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,17 @@ def collect(registries: Iterable[str], ngc_secret: str) -> tuple[dict[str, Crede
     return found, problems
 
 
-def write_file(credentials: dict[str, Credential], file: Path) -> None:
+def of_registry(registry: str, credentials: Mapping[str, Credential]) -> dict[str, Credential]:
+    """Those for images of one registry: its own, at every host that takes it (NVIDIA's has two).
+
+    A registry says itself where its tokens come from, and gets the token: with the keys of others it could ask for
+    what is theirs.
+    """
+    own = credentials.get(registry.partition(":")[0])
+    return {host: one for host, one in credentials.items() if one == own}
+
+
+def write_file(credentials: Mapping[str, Credential], file: Path) -> None:
     """Write enroot's credentials file: who logs in where, with the names of the variables."""
     lines = [f"machine {host} login {one.user} password ${one.variable}\n" for host, one in credentials.items()]
     fresh = file.with_name(f"{file.name}.{os.getpid()}")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headnode.containers import credentials as keys
 from headnode.containers import places, registry, tools
 from headnode.containers.credentials import Credential
 from headnode.containers.images import Image
@@ -200,8 +201,7 @@ class Importer:
             shutil.rmtree(left, ignore_errors=True)
 
     def _try(self, job: Job, output: Path, temporary: Path, log: int) -> None:
-        credential = self.credentials.get(job.image.registry.partition(":")[0])
-        env = tools.environment(self.shop, temporary, credential, self.limits)
+        env = self._environment(job, temporary)
         for left in reversed(range(TRIES)):
             start = os.lseek(log, 0, os.SEEK_END)
             fault = self._once(job, output, env, log)
@@ -221,6 +221,16 @@ class Importer:
                 continue
             os.write(log, f"slipway: {reason}\n".encode())
             raise Failed(reason)
+
+    def _environment(self, job: Job, temporary: Path) -> dict[str, str]:
+        """The commands' environment; of the keys that of this image's registry alone."""
+        own = keys.of_registry(job.image.registry, self.credentials)
+        config = temporary / "config"
+        config.mkdir(mode=0o700)
+        keys.write_file(own, config / ".credentials")
+        others = {one.variable for one in self.credentials.values()} - {one.variable for one in own.values()}
+        env = tools.environment(self.shop, temporary, next(iter(own.values()), None), self.limits)
+        return {name: value for name, value in env.items() if name not in others}
 
     def _once(self, job: Job, output: Path, env: Mapping[str, str], log: int) -> _Fault | None:
         """One try; None when the file is whole."""

@@ -64,14 +64,13 @@ def held(file: Path) -> Iterator[None]:
 
 
 class Workshop:
-    """This user's directory on a local disk: layers (kept for the next run), credentials file, temporary files."""
+    """This user's directory on a local disk: layers (kept for the next run) and temporary files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.layers = root / "layers"
-        self.config = root / "config"
         self._lock = Lock(root / "lock")
-        for directory in (self.layers, self.config, root / "slots", root / "tmp"):
+        for directory in (self.layers, root / "slots", root / "tmp"):
             directory.mkdir(mode=0o700, exist_ok=True)
         # Alone? Then what lies about is of runs that were killed.
         if self._lock.acquire():

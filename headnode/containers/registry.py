@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headnode.containers.credentials import Credential
+from headnode.containers.credentials import Credential, of_registry
 from headnode.containers.images import Image
 
 TIMEOUT_S = 30
@@ -80,7 +80,7 @@ class _Client:
 
     def __init__(self, image: Image, credentials: Mapping[str, Credential]) -> None:
         self._image = image
-        self._credentials = credentials
+        self._credentials = of_registry(image.registry, credentials)
         self._authorization = ""
         scheme = "http" if _plain_http(image.registry) else "https"
         self._base = f"{scheme}://{image.registry}/v2/{image.repository}/manifests/"
@@ -152,7 +152,8 @@ class _Client:
             return
         asked = dict(_PARAMETER.findall(challenge))
         realm = urllib.parse.urlsplit(asked.pop("realm", ""))
-        if scheme != "bearer" or realm.scheme not in ("https", "http") or not realm.hostname:
+        # "nvcr.io:@elsewhere" is not a place at nvcr.io.
+        if scheme != "bearer" or realm.scheme not in ("https", "http") or not realm.hostname or "@" in realm.netloc:
             raise self._error(f"asks for an unknown kind of login ({scheme or 'none'})", final=True)
         if realm.scheme == "http" and not _plain_http(realm.netloc):
             raise self._error("asks to send the key to a place without encryption: refused", final=True)

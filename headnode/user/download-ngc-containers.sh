@@ -50,8 +50,9 @@ containers::main() { # [OPTION ...] [LIST]
   list=${list:-$fsx/config/containers.txt}
   [ -r "$list" ] || log::die "$list cannot be read" "name a list: download-ngc-containers.sh LIST"
   containers::log_to "$fsx/logs/ngc-download.log"
-  # -B: nothing is written beside the program.
-  PYTHONPATH=$SLIPWAY_BUNDLE exec /usr/bin/python3 -B -m headnode.containers "${arguments[@]}" -- "$list"
+  # -B: nothing is written beside the program. Not with -m, which would take modules from the current directory first:
+  # that may be one that others write to.
+  PYTHONPATH=$SLIPWAY_BUNDLE exec /usr/bin/python3 -B "$SLIPWAY_BUNDLE/headnode/containers" "${arguments[@]}" -- "$list"
 }
 
 containers::main "$@"

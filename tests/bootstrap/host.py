@@ -122,6 +122,7 @@ class Host:
         pruned = [
             "/var/log/slipway",
             "/var/lib/slipway/steps",
+            "/var/lib/slipway/background",
             "/var/lib/slipway/health.json",
             "/var/lib/prometheus/slipway",
             *skip,

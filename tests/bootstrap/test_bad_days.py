@@ -173,3 +173,97 @@ def test_wrong_clock_is_named_where_the_bundle_cannot_be_had(installed: Host) ->
     assert done.returncode == 1
     assert "RequestTimeTooSkewed" in done.stdout
     assert "the clock" in done.stdout.splitlines()[-1]
+
+
+CURRENT = "/opt/slipway/current"
+MIRROR = "/srv/s3/mirror"
+LONELY = {
+    "the zipapp is damaged": (
+        "headnode/steps/60-acceptance.sh",
+        f"mv {CURRENT}/acceptance.pyz /srv/; echo no zip >{CURRENT}/acceptance.pyz",
+        f"mv /srv/acceptance.pyz {CURRENT}/",
+        "acceptance.pyz does not start",
+    ),
+    "head: its state cannot be shared": (
+        "headnode/steps/90-report.sh",
+        "mount -o remount,ro /fsx",
+        "mount -o remount,rw /fsx",
+        "could not be shared",
+    ),
+    "compute: its state cannot be shared": (
+        "compute/steps/90-report.sh",
+        "mount -o remount,ro /fsx",
+        "mount -o remount,rw /fsx",
+        "could not be shared",
+    ),
+    "a line of the site's table is damaged": (
+        "compute/steps/15-node-exporter.sh",
+        "printf 'node_exporter\\t1.9.1\\tabc\\thttps://x\\n' >/etc/slipway/software.tsv",
+        "rm /etc/slipway/software.tsv",
+        "/etc/slipway/software.tsv: line of node_exporter: not NAME, VERSION, SHA256, URL separated by tabs",
+    ),
+    "the mirror names a file that it does not hold": (
+        "compute/steps/15-node-exporter.sh",
+        f"{FRESH}; mv {MIRROR}/node_exporter-1.9.1.linux-amd64.tar.gz /srv/",
+        f"mv /srv/node_exporter-1.9.1.linux-amd64.tar.gz {MIRROR}/",
+        "cannot fetch s3://mirror/node_exporter-1.9.1.linux-amd64.tar.gz",
+    ),
+    "a release without its program": (
+        "compute/steps/15-node-exporter.sh",
+        f"{FRESH}; cp -r {MIRROR} /srv/s3/thin; cd /srv/s3/thin; mkdir a; tar czf node_exporter-1.9.1.linux-amd64.tar.gz a; "
+        "sha256sum *.tar.gz >SHA256SUMS; echo SOFTWARE_MIRROR=s3://thin >>/etc/slipway/node.env",
+        f"cp {CURRENT}/node.env /etc/slipway/node.env",
+        "node_exporter-1.9.1.linux-amd64.tar.gz holds no program node_exporter",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONELY)
+def test_a_step_that_fails_says_why_and_what_to_do(installed: Host, name: str) -> None:
+    step, broken, mended, told = LONELY[name]
+    installed.run(broken)
+    done = installed.run(f"{CURRENT}/{step}", check=False)
+    installed.run(mended)
+    assert done.returncode == 1
+    assert told in done.stdout
+    assert "\nslipway-hint: " in done.stdout
+
+
+UNIT_THAT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={}\n"
+# The clock of the wait runs fast: each pause counts for 20 s.
+COMMON = f"source {CURRENT}/bootstrap/common.sh; sleep() {{ /bin/sleep 0.2; SECONDS=$((SECONDS + 20)); }}"
+
+
+def test_service_that_does_not_come_up_is_told_with_its_own_words(installed: Host) -> None:
+    installed.put("/etc/systemd/system/bad.service", UNIT_THAT.format("/bin/sh -c 'echo no disk; exit 3'").encode())
+    done = installed.run(f"{COMMON}; unit::ensure bad.service /etc/systemd/system/bad.service", check=False)
+    assert done.returncode == 1
+    assert "no disk" in done.stdout
+    assert "bad.service did not start" in done.stdout
+    installed.run("systemctl start --no-block bad.service")
+    done = installed.run(f"{COMMON}; unit::wait_active bad.service", check=False)
+    assert "bad.service is not running" in done.stdout
+    done = installed.run(f"{COMMON}; unit::wait_http bad.service http://127.0.0.1:1/", check=False)
+    assert done.returncode == 1
+    assert "bad.service does not answer on http://127.0.0.1:1/ after 30 s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (SETUP["compute"], "another setup ran for more than 900 s"),
+        (
+            f"{CURRENT}/bootstrap/fetch-bundle.sh compute s3://assets/bundle.gz {'a' * 64}",
+            "another fetch-bundle.sh ran for more",
+        ),
+        (
+            f"{CURRENT}/bootstrap/load-bundle.sh compute us-east-1 /p/q",
+            "another load-bundle.sh ran for more than 900 s",
+        ),
+    ],
+)
+def test_another_run_that_does_not_end_is_not_waited_for_for_ever(installed: Host, command: str, told: str) -> None:
+    done = installed.run(f"flock() {{ echo waited $2; return 1; }}; export -f flock; {command}", check=False)
+    assert done.returncode == 1
+    assert told in done.stdout
+    assert "waited" in done.stdout

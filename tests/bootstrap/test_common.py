@@ -173,3 +173,33 @@ def test_head_comments_are_complete() -> None:
         values = done.stdout.splitlines()
         assert values[3] in {"stop", "report"} or values[3].startswith(("stop", "report")), step
         assert step.stat().st_mode & 0o111, step
+
+
+@pytest.mark.hosts
+def test_put_over_a_directory_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "taken/inside").mkdir(parents=True)
+    done = bash(f"echo x | file::put - {tmp_path}/taken 0644")
+    assert done.returncode == 1
+    assert f"cannot write {tmp_path}/taken" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+@pytest.mark.hosts
+def test_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = bash(f"file::directory {tmp_path}/file/below 0755")
+    assert done.returncode == 1
+    assert f"cannot write {tmp_path}/file/below" in done.stderr
+
+
+def test_plain_http_is_fetched_from_a_mirror_without_tls(tmp_path: Path) -> None:
+    done = bash(f"fetch::once http://127.0.0.1:1/file {tmp_path}/file")
+    assert done.returncode == 7  # curl's exit code of a refused connection: it went there
+    assert "127.0.0.1" in done.stderr
+
+
+def test_head_without_a_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "10-step.sh").write_text("#!/bin/bash\n# Does it.\n# needs: nothing\nset -e\n")
+    done = bash(f"steps::limit {tmp_path}/10-step.sh")
+    assert done.returncode == 1
+    assert "10-step.sh: its head comment has no line '# timeout: ...'" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headnode.containers import credentials, images, importing, places
+from headnode.containers import credentials, images, importing, places, registry, tools
 from headnode.containers.__main__ import default_at_once
 
 DIGEST = "sha256:" + "a" * 64
@@ -127,3 +127,63 @@ def test_key_that_a_shell_would_change_is_not_used(tmp_path: Path, monkeypatch: 
     assert "a`b" not in problems[0]
     monkeypatch.setenv("PATH", "/nonexistent")
     assert "no aws command" in credentials.collect(["nvcr.io"], "arn:aws:x")[1][0]
+
+
+NGC = credentials.Credential(credentials.NGC_USER, credentials.NGC_VARIABLE)
+KEYS = {
+    "nvcr.io": NGC,
+    "authn.nvidia.com": NGC,
+    "123456789012.dkr.ecr.us-east-1.amazonaws.com": credentials.Credential("AWS", "SLIPWAY_ECR_PASSWORD_0"),
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "realm", "with_key"),
+    [
+        ("docker://nvcr.io#nvidia/jax:1", "https://nvcr.io/proxy_auth", True),
+        ("docker://nvcr.io#nvidia/jax:1", "https://authn.nvidia.com/token", True),
+        ("docker://nvcr.io#nvidia/jax:1", "https://elsewhere.example/token", False),
+        ("docker://elsewhere.example#a/b:1", "https://nvcr.io/proxy_auth", False),
+    ],
+)
+def test_key_goes_to_its_own_places_and_for_its_own_registrys_images_only(
+    monkeypatch: pytest.MonkeyPatch, line: str, realm: str, with_key: bool
+) -> None:
+    """Else a registry could name NVIDIA's as the place of its tokens, and get one for a private image there."""
+    monkeypatch.setenv("NGC_API_KEY", "nvapi-1")
+    sent: list[tuple[str, str]] = []
+    client = registry._Client(images.parse(line), KEYS)
+
+    def request(url: str, method: str, authorization: str = "") -> tuple[str, dict[str, str]]:
+        sent.append((url, authorization))
+        return "", {"token": "t"}
+
+    monkeypatch.setattr(client, "_request", request)
+    client._authorize(f'Bearer realm="{realm}",scope="repository:nvidia/private:pull"')
+    ((url, authorization),) = sent
+    assert url.startswith(f"{realm}?")
+    assert bool(authorization) is with_key
+
+
+@pytest.mark.parametrize("realm", ["https://nvcr.io:x@elsewhere.example/token", "https://nvcr.io:@elsewhere.example"])
+def test_place_of_tokens_that_only_looks_like_the_registrys_is_refused(realm: str) -> None:
+    client = registry._Client(images.parse("docker://nvcr.io#a/b:1"), KEYS)
+    with pytest.raises(registry.RegistryError, match="unknown kind of login"):
+        client._authorize(f'Bearer realm="{realm}"')
+
+
+def test_an_import_has_the_key_of_its_registry_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGC_API_KEY", "nvapi-1")
+    monkeypatch.setenv("SLIPWAY_ECR_PASSWORD_0", "of-the-day")
+    limits = tools.Limits(1, 1, 1, 1)
+    importer = importing.Importer(tmp_path, tmp_path, places.Workshop(tmp_path), KEYS, limits, refresh=False)
+    for line, file, variables in (
+        ("docker://nvcr.io#a/b:1", "nvcr.io authn.nvidia.com", {"NGC_API_KEY", "APPTAINER_DOCKER_PASSWORD"}),
+        ("docker://ubuntu:22.04", "", set()),
+    ):
+        with importer.shop.temporary("one") as temporary:
+            env = importer._environment(importing.Job(images.parse(line), "sqsh"), temporary)
+            written = (Path(env["ENROOT_CONFIG_PATH"]) / ".credentials").read_text()
+        assert [row.split()[1] for row in written.splitlines()] == file.split()
+        assert {name for name, value in env.items() if value in ("nvapi-1", "of-the-day")} == variables
+        assert "nvapi" not in written

@@ -76,13 +76,20 @@ def test_bash_reports_every_unit_that_ran_and_no_other(tmp_path: Path) -> None:
     done = subprocess.run(["bash", str(script)], env=env, capture_output=True, text=True, check=True)
     assert "+@@" not in done.stdout + done.stderr
     table = tmp_path / "uncovered.tsv"
-    table.write_text("headnode/script.sh\tf never\treason\nheadnode/script.sh\tgone\treason\n")
+    rows = (
+        "f never\treason",
+        "gone\treason",
+        "echo other\treason",
+        "f other\tsometimes: reason",
+        "lost\tsometimes: reason",
+    )
+    table.write_text("".join(f"headnode/script.sh\t{row}\n" for row in rows))
     verdict = coverage_bash.judge(tmp_path, trace, table)
     # Behind a condition that is not met, and in a function that is never called; the others that never run are excluded.
     assert [unit.first for unit in verdict.missed[Path("headnode/script.sh")]] == [20, 36]
     assert verdict.excluded == 2
-    assert verdict.unused == ["headnode/script.sh: gone"]
-    assert verdict.percent == pytest.approx(100 * (len(CAN_RUN) - 4) / (len(CAN_RUN) - 2))
+    assert verdict.unused == [f"headnode/script.sh: {text}" for text in ("gone", "echo other", "lost")]
+    assert verdict.percent == pytest.approx(100 * (len(CAN_RUN) - 4) / len(CAN_RUN))
 
 
 def test_a_trace_without_a_run_covers_nothing(tmp_path: Path) -> None:
@@ -113,7 +120,7 @@ def partial(config: pytest.Config, items: list[pytest.Item]) -> str:
 
 @pytest.mark.hosts
 def test_enough_of_the_bash_ran(request: pytest.FixtureRequest, bash_trace: Path) -> None:
-    """After all other tests here (conftest.py): at least 95 % of the lines ran, the others are known with a reason."""
+    """After all other tests here (conftest.py): at least 95 % of the lines ran, each of the others has its reason."""
     reason = partial(request.config, request.session.items)
     if reason:
         pytest.skip(reason)
@@ -121,4 +128,5 @@ def test_enough_of_the_bash_ran(request: pytest.FixtureRequest, bash_trace: Path
     TABLE.parent.mkdir(exist_ok=True)
     TABLE.write_text(f"{verdict.table()}\n")
     assert verdict.unused == [], "uncovered.tsv names lines that a test runs, or that are gone"
+    assert verdict.missed == {}, f"test these lines, or give each a reason in uncovered.tsv\n{verdict.table()}"
     assert verdict.percent >= coverage_bash.LEAST_PERCENT, f"\n{verdict.table()}"

@@ -102,6 +102,27 @@ def test_bundle_without_a_setup_script_is_refused(fetch: Host) -> None:
     assert fetch.run("ls -A /opt/slipway").stdout.split() == ["releases"]
 
 
+def test_archive_that_is_none_is_refused(fetch: Host) -> None:
+    fetch.put("/srv/s3/assets/none.gz", b"no archive")
+    digest = hashlib.sha256(b"no archive").hexdigest()
+    done = fetch.run(f"/srv/fetch-bundle.sh compute s3://assets/none.gz {digest}", check=False)
+    assert done.returncode == 1
+    assert "s3://assets/none.gz cannot be unpacked" in done.stdout
+    assert fetch.run("ls -A /opt/slipway/releases").stdout == ""
+
+
+def test_failing_setup_keeps_its_exit_code_whatever_cannot_be_kept_of_it(fetch: Host) -> None:
+    files = {"bootstrap/common.sh": (b"", 0o644), "node.env": (b"A=1\n", 0o644)}
+    content = pack({**files, "compute/setup-compute.sh": (b"#!/bin/bash\nexit 9\n", 0o755)})
+    fetch.put("/srv/s3/assets/fails.gz", content)
+    digest = hashlib.sha256(content).hexdigest()
+    fetch.run("rm -rf /var/lib/slipway")
+    done = fetch.run(f"/srv/fetch-bundle.sh compute s3://assets/fails.gz {digest}", check=False)
+    assert done.returncode == 9
+    assert "the records of the failed setup could not be kept" in done.stdout
+    assert "the state of this node could not be shared" in done.stdout
+
+
 def test_missing_bundle_says_what_to_try(fetch: Host) -> None:
     # The pauses are the point of the retry, not of this test.
     done = fetch.run(
