@@ -108,10 +108,12 @@ file::put() { # SOURCE DESTINATION MODE [OWNER:GROUP]
   local source=$1 destination=$2 mode=$3 owner=${4:-root:root} fresh
   fresh=$(file::fresh "$destination")
   [ "$source" != - ] || source=/dev/stdin
-  cat "$source" >"$fresh" || file::put_failed "$destination" "$fresh"
-  if [ -f "$destination" ] && [ ! -L "$destination" ] && cmp --silent "$fresh" "$destination"; then
+  # Never into a file or link that is there: others may write to the directory too (containers/ of /fsx). For the same
+  # reason a file of another owner is replaced, even when it is equal: its owner may have it open.
+  (set -o noclobber && cat "$source" >"$fresh") || file::put_failed "$destination" "$fresh"
+  if [ -f "$destination" ] && [ ! -L "$destination" ] && file::owned "$destination" "$owner" && cmp --silent "$fresh" "$destination"; then
     rm -f "$fresh"
-    file::mode "$destination" "$mode" "$owner"
+    file::mode "$destination" "$mode"
     return 0
   fi
   # Joined with && because callers test this function, which switches "set -e" off inside it.
@@ -122,13 +124,15 @@ file::put() { # SOURCE DESTINATION MODE [OWNER:GROUP]
 }
 
 # The name to make a file or directory under, before it gets its own: this process's alone, so that two at once do not
-# meet. What ended processes left is removed.
+# meet. What ended processes left is removed, and what somebody else put in its place.
 file::fresh() { # DESTINATION
-  local left
+  local left own=${1%/*}/.${1##*/}.slipway-new.$$ gone=()
   for left in "${1%/*}/.${1##*/}.slipway-new."*; do
-    [ -d "/proc/${left##*.}" ] || rm -rf "$left" || true
+    if [ "$left" = "$own" ] || [ ! -d "/proc/${left##*.}" ]; then gone+=("$left"); fi
   done
-  printf '%s' "${1%/*}/.${1##*/}.slipway-new.$$"
+  # By one process: there may be as many as somebody likes.
+  [ "${#gone[@]}" -eq 0 ] || printf '%s\0' "${gone[@]}" | xargs --null rm -rf -- || true
+  printf '%s' "$own"
 }
 
 file::put_failed() { # DESTINATION TEMPORARY_FILE
@@ -136,11 +140,21 @@ file::put_failed() { # DESTINATION TEMPORARY_FILE
   log::die "cannot write $1" "is it read-only or full? see 'df -h ${1%/*}' and 'ls -ld ${1%/*}'"
 }
 
-file::mode() { # PATH MODE OWNER:GROUP: changes them only where they differ
+file::owned() { # PATH OWNER:GROUP
+  [ "$(stat --format '%U:%G' "$1")" = "$2" ]
+}
+
+file::mode() { # PATH MODE: changes it only where it differs
   local found
-  found=$(stat --format '%a %U:%G' "$1")
-  [ "${found#* }" = "$3" ] || chown "$3" "$1"
-  [ "$((8#${found%% *}))" -eq "$((8#$2))" ] || chmod "$2" "$1"
+  found=$(stat --format '%a' "$1")
+  [ "$((8#$found))" -eq "$((8#$2))" ] || chmod "$2" "$1"
+}
+
+# The file of a lock, which root alone may open: whoever can open a file, even only to read it, can hold a lock on it.
+file::lock() { # PATH
+  mkdir -p "${1%/*}"
+  (umask 077 && : >>"$1")
+  chmod 0600 "$1"
 }
 
 # The directory, made with MODE where it is absent. One that is there keeps its owner and mode: they are the user's.
@@ -413,8 +427,16 @@ steps::limit() { # STEP_FILE: seconds, the step's own bound or STEP_TIMEOUT_S, w
   own=$(steps::head "$1" timeout)
   [[ $own =~ ^([1-9][0-9]*)\ s$ ]] || log::die "$1: timeout '$own' is not '<number> s'" "correct its head comment"
   own=${BASH_REMATCH[1]}
-  most=$(env::get_number STEP_TIMEOUT_S 300)
+  most=$(env::get_number STEP_TIMEOUT_S 300) || return 1
   printf '%s' "$((own < most ? own : most))"
+}
+
+# Tenths of a second since the boot: the clock of the wall may be set while a step runs.
+steps::tenths() {
+  local up
+  read -r up _ </proc/uptime
+  up=${up%?}
+  printf '%s' "$((10#${up/./}))"
 }
 
 steps::tail() { # LOG: its last 15 lines, on the screen and in the log of the whole
@@ -430,9 +452,9 @@ steps::run_one() { # KIND STEP_FILE
   limit=$(steps::limit "$2") || return 1
   policy=$(steps::head "$2" 'on failure') || return 1
   steps::say "slipway: step $1/$name started"
-  started=$(date +%s%N)
+  started=$(steps::tenths)
   timeout --kill-after=5 "$limit" "$2" >"$log" 2>&1 </dev/null 9>&- || status=$?
-  tenths=$((($(date +%s%N) - started) / 100000000))
+  tenths=$(($(steps::tenths) - started))
   seconds=$((tenths / 10)).$((tenths % 10))
   if [ "$status" -eq 0 ]; then
     steps::record "$1" "$name" ok 0 "$seconds" "$log" ''
@@ -463,7 +485,8 @@ steps::run_one() { # KIND STEP_FILE
 steps::run_all() { # KIND DIRECTORY
   local step
   [ "$(id -u)" -eq 0 ] || log::die "the setup needs root" "run: sudo $0"
-  mkdir -p "$SLIPWAY_LOG_DIR" "$SLIPWAY_STATE_DIR/steps" /run/slipway
+  mkdir -p "$SLIPWAY_LOG_DIR" "$SLIPWAY_STATE_DIR/steps"
+  file::lock /run/slipway/setup.lock
   exec 9>/run/slipway/setup.lock
   flock --wait "$SETUP_LOCK_TIMEOUT_S" 9 ||
     log::die "another setup ran for more than $SETUP_LOCK_TIMEOUT_S s" "see $SLIPWAY_LOG_DIR/setup.log"

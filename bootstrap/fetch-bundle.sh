@@ -202,6 +202,9 @@ fetch::main() {
   fi
   [ "$1" = head ] || setup=compute/setup-compute.sh
   mkdir -p "$OPT_DIR/releases" "$ETC_DIR"
+  # Who can open a lock's file, even only to read it, can hold it: root alone may.
+  (umask 077 && : >>"$LOCK")
+  chmod 0600 "$LOCK" /run/slipway-load.lock 2>/dev/null || true
   exec {LOCK_FD}>"$LOCK"
   flock --wait "$LOCK_TIMEOUT_S" "$LOCK_FD" ||
     fetch::die 1 "another fetch-bundle.sh ran for more than $LOCK_TIMEOUT_S s" "look for it with 'ps ax'"

@@ -148,7 +148,7 @@ def main(arguments: list[str]) -> int:
     """Make all of them, one run at a time; return the exit code."""
     root = arguments[0]
     LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with LOCK.open("w") as lock:
+    with os.fdopen(os.open(LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         conflicts, told, refused = lay_out(root)
     for text in told:

@@ -252,7 +252,9 @@ ImageUri = Annotated[
     str,
     _matches(
         "image-uri",
-        r"docker://([a-z0-9.-]+(:\d+)?[#/])?[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?",
+        # Nothing that the import would leave out: headnode/containers/images.py.
+        r"docker://([a-z0-9][a-z0-9.-]*(:\d+)?#|([a-z0-9][a-z0-9-]*\.[a-z0-9.-]*|[a-z0-9][a-z0-9.-]*:\d+|localhost)/)?"
+        r"[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?",
         "must be an image such as docker://nvcr.io#nvidia/pytorch:24.01-py3",
     ),
 ]
@@ -271,7 +273,9 @@ NcclTag = Annotated[str, _matches("nccl-tag", r"v\d+\.\d+\.\d+-\d+", "must be an
 OfiTag = Annotated[
     str, _matches("ofi-tag", r"v\d+\.\d+\.\d+(-aws)?", "must be an aws-ofi-nccl release tag such as v1.17.2-aws")
 ]
-OneLine = Annotated[str, _matches("one-line", r"[^\n]{1,300}", "must be one line of 1 to 300 characters")]
+OneLine = Annotated[
+    str, _matches("one-line", r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,300}", "must be one line of 1 to 300 characters")
+]
 Mirror = Annotated[str, _matches("mirror", r"(s3|https)://[A-Za-z0-9./_:-]+", "must be an s3:// or https:// prefix")]
 
 

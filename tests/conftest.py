@@ -1,7 +1,8 @@
 """How the whole suite is spread over processes (`make test`: pytest -n 2 --dist loadgroup), and its closing line.
 
-What boots hosts, starts Slurm or looks at the machine for what a rehearsal left runs in one process, one test after
-another; each other module stays whole in one process as well, so that its fixtures are made once.
+Two groups take most of the time, and each runs in one process, one test after another: the node scripts' (whose bash
+coverage is summed up at their end), and what boots a fleet, starts Slurm on the machine itself or looks for what a
+rehearsal left. Each other module stays whole in one process as well, so that its fixtures are made once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ TESTS = Path(__file__).resolve().parent
 BASH_COVERAGE = TESTS.parent / ".cache/bash-coverage.txt"
 MACHINE = "machine"
 """The group of what needs the machine to itself."""
-MACHINE_FOLDERS = ("bootstrap", "hosts", "rehearsal")
+MACHINE_FOLDERS = ("hosts", "rehearsal")
+SCRIPTS = "bootstrap"
+"""The group of the node scripts: their throw-away machines have namespaces of their own."""
 MACHINE_MODULES = ("test_rehearse.py",)
 MACHINE_MARKS = ("hosts", "road")
 # What is measured, and so wants a quiet machine, comes when the other process has run out of work.
@@ -30,18 +33,26 @@ def _folder(item: pytest.Item) -> str:
 
 
 def _needs_the_machine(item: pytest.Item) -> bool:
+    if _folder(item) == SCRIPTS:
+        return False
     named = _folder(item) in MACHINE_FOLDERS or item.path.name in MACHINE_MODULES
     return named or any(item.get_closest_marker(mark) for mark in MACHINE_MARKS)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its group; the measuring ones of the machine's go last."""
+    """Give each test its group. The two long groups begin first; the measuring tests end theirs."""
     together = {item.path for item in items if _needs_the_machine(item)}
+
+    def group(item: pytest.Item) -> str:
+        if _folder(item) == SCRIPTS:
+            return SCRIPTS
+        return MACHINE if item.path in together else str(item.path.relative_to(TESTS))
+
     for item in items:
-        group = MACHINE if item.path in together else str(item.path.relative_to(TESTS))
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: item.path in together and _folder(item) in LATE_FOLDERS)
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    order = {SCRIPTS: 0, MACHINE: 1}
+    items.sort(key=lambda item: (order.get(group(item), 2), group(item) == MACHINE and _folder(item) in LATE_FOLDERS))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -95,6 +95,7 @@ gpu_exporter::prepare() {
   gpu_exporter::check_gpu
   name=${PIN_SHA256:0:12} file=$HOME_DIR/${PIN_SHA256:0:12}.sqsh
   mkdir -p "$ENROOT_DATA_PATH" "$ENROOT_CACHE_PATH" "$ENROOT_CONFIG_PATH"
+  file::lock "$HOME_DIR/lock"
   exec 9>"$HOME_DIR/lock"
   flock --wait "$IMPORT_TIMEOUT_S" 9 || log::die "another run holds $HOME_DIR/lock" "see $LOG"
   if [ ! -d "$ENROOT_DATA_PATH/$name" ]; then

@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import fcntl
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -38,7 +39,9 @@ def main(arguments: list[str], places: Places | None = None) -> int:
     if not options.record:
         return _look(places, as_json=options.json)
     places.state.mkdir(parents=True, exist_ok=True)
-    with (places.state / "lock").open("w") as lock:
+    # Who can open it, even only to read it, can hold it, and no run would judge the node: root alone may.
+    with os.fdopen(os.open(places.state / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as lock:
+        os.fchmod(lock.fileno(), 0o600)
         if not _locked(lock):
             print("slipway-health: another run is under way", file=sys.stderr)
             return GOOD

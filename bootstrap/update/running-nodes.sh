@@ -34,11 +34,11 @@ running::nodes_up() {
   done <<<"$listed"
 }
 
-# Sets WAITING[node] for each node that has its job already.
+# Sets WAITING[node] for each node that has its job already: root's, for anybody may give a job that name.
 running::jobs() {
   local listed wanted where
   declare -gA WAITING=()
-  listed=$(running::slurm squeue --noheader --name="$JOB" --format='%n|%N') ||
+  listed=$(running::slurm squeue --noheader --user=root --name="$JOB" --format='%n|%N') ||
     log::die "Slurm does not say which jobs there are" "see 'systemctl status slurmctld', then run this again"
   while IFS='|' read -r wanted where; do
     [ -z "$wanted$where" ] || WAITING[${where:-$wanted}]=yes

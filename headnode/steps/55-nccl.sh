@@ -16,8 +16,10 @@ readonly UNIT=slipway-nccl.service
 readonly LOG=$SLIPWAY_LOG_DIR/nccl.log
 
 nccl::main() {
+  local fsx
   env::load "$SLIPWAY_NODE_ENV"
-  nccl_tests::link "$(env::get_path FSX_MOUNT /fsx)"
+  fsx=$(env::get_path FSX_MOUNT /fsx)
+  nccl_tests::link "$fsx"
   file::render "$UNIT.j2" "/etc/systemd/system/$UNIT" 0644
   systemctl daemon-reload
   systemctl enable --quiet "$UNIT"

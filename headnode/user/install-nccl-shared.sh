@@ -36,7 +36,7 @@ INSTALL_PARTIAL=''
 
 # One install at a time; who comes second waits, then finds most of the work done.
 install::lock() {
-  mkdir -p /run/slipway
+  file::lock /run/slipway/nccl.lock
   exec 9>/run/slipway/nccl.lock
   flock --nonblock 9 && return 0
   log::info "another install runs (see $BUILD_LOG): waiting for it, at most $LOCK_TIMEOUT_S s"

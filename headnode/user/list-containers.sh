@@ -14,7 +14,7 @@ readonly FORMAT='%-9s %7s  %-12s %5s  %s\n'
 # What the importer noted of an image, if the note was written for this very file: the value of KEY.
 list::info() { # IMAGE KEY
   local note=${1%/*}/.${1##*/}.info line found=''
-  [ -r "$note" ] || return 0
+  [[ -f $note && -r $note ]] || return 0
   grep --quiet --line-regexp "size=$(stat --format %s "$1")" "$note" || return 0
   while IFS= read -r line; do
     [[ $line != "$2="* ]] || found=${line#*=}
@@ -38,7 +38,7 @@ list::image() { # FILE
   digest=${digest#sha256:}
   size=$(du --human-readable --apparent-size "$1")
   # shellcheck disable=SC2059  # one format for every line
-  printf "$FORMAT" ready "${size%%[[:space:]]*}" "${digest:0:12}" "$(list::age $(($(date +%s) - $(stat --format %Y "$1"))))" "$1"
+  printf "$FORMAT" ready "${size%%[[:space:]]*}" "${digest:0:12}" "$(list::age $(($(date +%s) - $(stat --format %Y "$1"))))" "${1//[[:cntrl:]]/?}"
 }
 
 list::main() {
@@ -50,10 +50,11 @@ list::main() {
     list::image "$image"
   done
   status=$here/../logs/container-downloads/status.tsv
-  if [ -r "$status" ]; then
+  if [[ -f $status && -r $status ]]; then
     while IFS=$'\t' read -r name state detail; do
+      [[ $state =~ ^(waiting|importing|failed)$ ]] || continue
       # shellcheck disable=SC2059
-      [ "$state" = ready ] || printf "$FORMAT" "$state" - '' - "$name (${detail//[[:cntrl:]]/ })"
+      printf "$FORMAT" "$state" - '' - "${name//[[:cntrl:]]/?} (${detail//[[:cntrl:]]/ })"
     done <"$status"
   fi
   printf '%s images in %s\n' "$found" "$here"

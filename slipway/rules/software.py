@@ -116,7 +116,7 @@ def _image_tag(s: Settings) -> Iterator[Finding]:
 def _image_twice(s: Settings) -> Iterator[Finding]:
     seen: dict[str, int] = {}
     for index, image in enumerate(s.images):
-        key = image.replace("#", "/")
+        key = re.sub("[:@]", "-", re.sub("[/#]", "_", image.removeprefix("docker://")))  # headnode/containers/images.py
         if key in seen:
             yield ("images", index), f"is also images[{seen[key]}]", "leave it out"
         seen.setdefault(key, index)

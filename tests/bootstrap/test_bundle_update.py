@@ -373,12 +373,15 @@ def compute(slurm: Host, node: Host) -> Iterator[Host]:
 
 
 def jobs(host: Host) -> list[str]:
-    return host.run("squeue --noheader --name=slipway-update --format='%n %T'").stdout.splitlines()
+    return host.run("squeue --noheader --user=root --name=slipway-update --format='%n %T'").stdout.splitlines()
 
 
 def test_a_running_node_takes_the_release_when_its_job_has_ended(compute: Host) -> None:
     compute.run("sbatch --job-name=training --output=/dev/null --wrap 'while [ ! -e /srv/over ]; do sleep 0.05; done'")
     compute.run(WAIT.format("[ $(squeue -h -t running | wc -l) = 1 ]"))
+    # A user's job of the same name is not the one that the node waits for.
+    theirs = "sbatch --hold --nodelist=gpu-1 --job-name=slipway-update --chdir=/ --output=/dev/null --wrap true"
+    compute.run(f"setpriv --reuid=nobody --regid=nogroup --clear-groups {theirs}")
     name(compute, "two")
     load(compute, SHA["two"])
     log = compute.run("cat /var/log/slipway/85-update-nodes.log").stdout
@@ -389,7 +392,7 @@ def test_a_running_node_takes_the_release_when_its_job_has_ended(compute: Host) 
     assert "1 of them with another release" in compute.run(UPDATE).stdout
     assert jobs(compute) == ["gpu-1 PENDING"]
     assert compute.run("squeue --noheader --name=training --format=%T").stdout == "RUNNING\n"
-    compute.run("rm /srv/applied; touch /srv/over")
+    compute.run("scancel --user=nobody; rm /srv/applied; touch /srv/over")
     compute.run(WAIT.format('[ -z "$(squeue -h)" ]'))
     compute.run("rm /srv/over")
     assert compute.run("cat /srv/applied").stdout == "two\n"

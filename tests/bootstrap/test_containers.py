@@ -161,7 +161,9 @@ def test_unknown_option_is_refused(head: Host) -> None:
 def test_modules_of_the_current_directory_are_not_taken(head: Host) -> None:
     """Everybody may write there, and root may stand there."""
     head.run("mkdir -p /fsx/containers/headnode && touch /fsx/containers/headnode/__init__.py")
-    head.run("for name in argparse json headnode/containers; do echo 'raise SystemExit(77)' >/fsx/containers/$name.py; done")
+    head.run(
+        "for name in argparse json headnode/containers; do echo 'raise SystemExit(77)' >/fsx/containers/$name.py; done"
+    )
     out = head.run(f"cd /fsx/containers && {KEYED} {wanted(head, 'docker://nvcr.io#public/small:1')}").stdout
     head.run("rm -r /fsx/containers/{argparse,json}.py /fsx/containers/headnode")
     assert "1 of 1 images are there" in out

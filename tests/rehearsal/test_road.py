@@ -48,17 +48,32 @@ def finish(process: subprocess.Popen[str]) -> str:
     return output
 
 
+def of_other_tests(pid: int) -> bool:
+    """Whether a process descends from another process of the test suite, which boots hosts at the same time."""
+    while pid > 1:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        except OSError:
+            return True  # it has ended meanwhile: nothing is left of it
+        if pid != os.getpid() and b"execnet" in words:
+            return True
+        pid = int(status.split("PPid:", 1)[1].split()[0])
+    return False
+
+
 def traces() -> dict[str, set[str]]:
     """What a rehearsal could leave on the machine: mounts, network namespaces, control groups, files in /tmp, processes."""
     mounts = {line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()}
-    groups = {str(path) for path in Path("/sys/fs/cgroup").rglob("slipway-*")}
+    groups = {str(path) for path in Path("/sys/fs/cgroup").rglob("slipway-rehearsal-*")}
     processes = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if any(word in command for word in ("slurmctld", "slurmd", "munged", "systemd-nspawn", "-m rehearsal")):
+        wanted = any(word in command for word in ("slurmctld", "slurmd", "munged", "systemd-nspawn", "-m rehearsal"))
+        if wanted and not of_other_tests(int(folder.name)):
             processes.add(f"{folder.name} {command[:80]}")
     return {
         "mounts": {mount for mount in mounts if "slipway" in mount},

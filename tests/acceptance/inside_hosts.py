@@ -1,0 +1,177 @@
+"""What test_acceptance_hosts.py runs in namespaces of its own: `python inside_hosts.py RUN_DIR TOOLS_DIR` prints JSON.
+
+Eight compute hosts are booted once. Between two searches something is broken and mended again; each search is the
+command of the head node, with the program that a deployment puts there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from rehearsal.hosts import Fleet, Host, HostSpec
+from slipway.bundle import acceptance_program
+
+CIDR, GATEWAY = "10.0.0.0/16", "10.0.0.2"
+HEAD = HostSpec("head", "10.0.0.10", "head", "m5.8xlarge", 32, 131072)
+HOSTS = 8
+PROGRAM, SCENARIO, HANG_SITE, RESULTS = "/opt/acceptance.pyz", "/fsx/scenario.json", "/fsx/site.json", "/fsx/results"
+LINK_MBIT, SLOW_MBIT = 400.0, 80.0  # healthy links and broken ones, Mbit/s: 0.05 and 0.01 GB/s
+LIMIT_GB_PER_S = 0.016  # a third of what healthy links carry, so that a busy machine does not make one slow
+SIZE = 2 << 20  # bytes: 0.04 s over a healthy link
+# Ten times what a healthy pair takes. With Slurm 22.05 one MPI job in about twenty hangs before its ranks have met
+# (PMIx between two nodes, on a busy machine): the search repeats such a pair, and then it is good.
+PAIR_TIMEOUT_S = 15
+# As the guides write them; the sweep of nccl-tests ends earlier, and each of its sizes is measured once.
+GUIDE = (
+    "sudo su - ubuntu -c whoami",
+    "mountpoint /fsx",
+    "df -h /fsx",
+    "sudo mount -a",
+    "srun --nodes=2 --ntasks=16 --gpus-per-task=1 /opt/nccl-tests/build/all_reduce_perf -b 8 -e 2K -f 2 -g 1 -n 1 -w 0",
+)
+STOPPED = """
+while :; do
+  for place in /proc/[0-9]*; do
+    read -r name <"$place/comm" && [[ $name == all_reduce_perf ]] && kill -STOP "${place#/proc/}"
+  done
+  sleep 0.02
+done 2>/dev/null
+"""
+
+
+def compute(number: int) -> HostSpec:
+    address = f"10.0.16.{number}"
+    return HostSpec(f"gpu-{number}", address, "compute", "p5.48xlarge", 192, 2097152, 8, "h100", "train", "gpu")
+
+
+def scenario() -> dict[str, Any]:
+    """All hosts, one GPU of each: more ranks would measure this machine's CPUs. Bandwidths in GB/s, sizes in bytes."""
+    sweep = {"min_bytes": SIZE, "max_bytes": SIZE, "iterations": 1, "warmup_iterations": 1}
+    limit = {"nodes": HOSTS, "size_bytes": SIZE, "fail_below_gb_per_s": LIMIT_GB_PER_S, "warn_below_gb_per_s": None}
+    return {
+        "schema": 1,
+        "cluster": "eight",
+        "partition": "train",
+        "instance_type": "p5.48xlarge",
+        "nodes": HOSTS,
+        "gpus_per_node": 1,
+        "network": None,
+        "tests": [{"name": "all_reduce", "collective": "all_reduce", **sweep, "timeout_s": 40}],
+        "limits": [
+            {"collective": "all_reduce", **limit, "source": f"links of {LINK_MBIT:g} Mbit/s", "date": "2026-11-28"}
+        ],
+        "locate": {"iterations": 1, "pair_timeout_s": PAIR_TIMEOUT_S, "pair_limit_gb_per_s": LIMIT_GB_PER_S},
+    }
+
+
+def hang_site() -> dict[str, Any]:
+    """Two rounds are enough for four nodes, and each takes as long as a hang may: a third one only where it is needed."""
+    return {"locate": {**scenario()["locate"], "max_rounds": 3}}
+
+
+def shell(host: Host, text: str, timeout_s: float = 30) -> str:
+    done = host.exec(["/bin/bash", "-c", text], timeout_s=timeout_s)
+    assert done.ok, f"{host.name}: {text}: exit {done.rc}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def acceptance(fleet: Fleet, *words: str) -> dict[str, Any]:
+    """Run the head node's command: what it said, the report and the jobs that it left, the nodes' states."""
+    done = fleet.head.exec(["python3", PROGRAM, *words, "--output", RESULTS], timeout_s=200)
+    run_id = shell(fleet.head, f"ls -t {RESULTS} | grep -m1 -v history").strip()
+    jobs = shell(fleet.head, "squeue --noheader --states=all --format='%T %j'").splitlines()
+    states = shell(fleet.head, "sinfo --noheader --Node --format='%N %T %E'").splitlines()
+    return {
+        "code": done.rc,
+        "out": done.stdout + done.stderr,
+        "report": json.loads(shell(fleet.head, f"cat {RESULTS}/{run_id}/report.json")),
+        "jobs": [line.replace(f"-{run_id}", "") for line in jobs if line.endswith(run_id)],
+        "states": dict(line.split(" ", 1) for line in states),
+    }
+
+
+@contextlib.contextmanager
+def slow_nodes(fleet: Fleet, *names: str) -> Iterator[None]:
+    for name in names:
+        fleet.throttle(name, SLOW_MBIT)
+    yield
+    for name in names:
+        fleet.throttle(name, LINK_MBIT)
+
+
+@contextlib.contextmanager
+def slow_link(fleet: Fleet, first: str, second: str) -> Iterator[None]:
+    """What the two send to each other is slow; both are as fast as before with everyone else."""
+    for name, other in ((first, second), (second, first)):
+        rates = {"1:10": LINK_MBIT, "1:30": SLOW_MBIT}
+        lines = ["qdisc replace dev eth0 root handle 1: htb default 10"]
+        for number, mbit in rates.items():
+            lines.append(f"class add dev eth0 parent 1: classid {number} htb rate {mbit:g}mbit burst 128kb quantum 60000")
+        for line in lines:
+            subprocess.run(["tc", "-n", name, *line.split()], check=True, timeout=20)
+        address = fleet.hosts[other].spec.ip
+        shell(fleet.hosts[name], f"iptables -t mangle -A POSTROUTING -d {address} -j CLASSIFY --set-class 1:30")
+    yield
+    for name in (first, second):
+        shell(fleet.hosts[name], "iptables -t mangle -F POSTROUTING")
+        fleet.throttle(name, LINK_MBIT)
+
+
+@contextlib.contextmanager
+def stopped_ranks(fleet: Fleet, name: str) -> Iterator[None]:
+    """Every rank on a host is stopped as soon as it is there (SIGSTOP): it answers nothing and does not end."""
+    host = fleet.hosts[name]
+    argv = ["/bin/bash", "-c", STOPPED]
+    watcher = threading.Thread(target=host.exec, args=(argv,), kwargs={"timeout_s": 300})
+    watcher.daemon = True
+    watcher.start()
+    yield
+
+
+def guide(fleet: Fleet) -> dict[str, list[Any]]:
+    """Commands of the guides, typed as the cluster's user on the head node: command -> exit code and output."""
+    seen = {}
+    for command in GUIDE:
+        done = fleet.head.exec(["su", "-", "ubuntu", "-c", command], timeout_s=90)
+        seen[command] = [done.rc, done.stdout + done.stderr]
+    return seen
+
+
+def search_all(fleet: Fleet) -> dict[str, Any]:
+    answer: dict[str, Any] = {"guide": guide(fleet)}
+    search = ["locate", "--scenario", SCENARIO]
+    cases: dict[str, tuple[AbstractContextManager[None], list[str]]] = {
+        "one": (slow_nodes(fleet, "gpu-6"), search),
+        "link": (slow_link(fleet, "gpu-4", "gpu-5"), search),
+        "two": (slow_nodes(fleet, "gpu-3", "gpu-8"), ["run", "--scenario", SCENARIO, "--drain"]),
+        # The last one: ranks on gpu-2 stay stopped. gpu-3 and gpu-8 are drained by now.
+        "hang": (stopped_ranks(fleet, "gpu-2"), [*search, "--site", HANG_SITE, "--nodes", "gpu-[1-2],gpu-[4-5]"]),
+    }
+    for name, (fault, words) in cases.items():
+        with fault:
+            answer[name] = acceptance(fleet, *words)
+    return answer
+
+
+def main(run_dir: str, tools_dir: str) -> dict[str, Any]:
+    with Fleet(Path(run_dir), CIDR, GATEWAY, tools_dir=Path(tools_dir), link_rate_mbit=LINK_MBIT) as fleet:
+        fleet.boot(HEAD, *(compute(number + 1) for number in range(HOSTS)))
+        fleet.write_slurm()
+        fleet.start_slurm()
+        fleet.wait_idle(60)
+        fleet.head.put(PROGRAM, acceptance_program())
+        fleet.head.put(SCENARIO, json.dumps(scenario()).encode())
+        fleet.head.put(HANG_SITE, json.dumps(hang_site()).encode())
+        return search_all(fleet)
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])), flush=True)
