@@ -31,7 +31,15 @@ from acceptance.runner.files import write_whole
 from acceptance.runner.record import RunRecord, read_record
 from acceptance.runner.slurm import Slurm
 from acceptance.runner.stop import Stop
-from acceptance.scenario import COLLECTIVES, Scenario, load_scenario, read_scenario, read_values, search_values
+from acceptance.scenario import (
+    COLLECTIVES,
+    Scenario,
+    load_own,
+    load_scenario,
+    read_scenario,
+    read_values,
+    search_values,
+)
 from acceptance.units import gb_text, plural, size_text
 from acceptance.upload import upload, url_fault
 
@@ -165,7 +173,8 @@ def _resume(arguments: argparse.Namespace) -> int:
     """Go on with an interrupted run from its directory: what is measured stays, a job still queued is followed."""
     stream, directory = sys.stderr if arguments.json else sys.stdout, arguments.resume.resolve()
     try:
-        record, scenario = read_record(directory), load_scenario(directory / "scenario.json")
+        record, scenario = read_record(directory), load_own(directory)
+        _own(directory)
     except InputError as error:
         return _refuse(error.faults, stream)
     arguments.output = directory.parent
@@ -181,6 +190,14 @@ def _resume(arguments: argparse.Namespace) -> int:
     except (AcceptanceError, OSError) as error:
         _result(stream, False, " ".join(str(error).split()))
         return 3
+
+
+def _own(directory: Path) -> None:
+    """What its files say runs as who resumes it: only the run's own user may. Raises InputError."""
+    owner = directory.stat().st_uid
+    if owner != os.geteuid():
+        whose = f"{directory}: belongs to the user {owner}, and what its files say would run as you"
+        raise InputError([f"{whose}. Hint: sudo -u '#{owner}' acceptance run --resume {directory}"])
 
 
 def _locate(arguments: argparse.Namespace) -> int:

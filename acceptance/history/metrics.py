@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-TEXTFILE_DIRECTORY = Path("/var/lib/node_exporter/textfile")
+TEXTFILE_DIRECTORY = Path("/var/lib/node-exporter/textfile")
 FILE = "slipway_acceptance.prom"
 _Samples = dict[str, list[tuple[dict[str, str], float]]]
 _VERDICTS = ("good", "slow", "failed", "suspect", "infrastructure")

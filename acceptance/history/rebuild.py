@@ -9,7 +9,7 @@ from pathlib import Path
 from acceptance.errors import InputError
 from acceptance.history.store import HistoryFault, insert, reading, writing
 from acceptance.report.build import build_report
-from acceptance.scenario.load import load_scenario
+from acceptance.scenario.load import load_own
 
 
 def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
@@ -24,7 +24,7 @@ def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
     found = []
     for directory in directories:
         try:
-            report, scenario = build_report(directory.resolve()), load_scenario(directory / "scenario.json")
+            report, scenario = build_report(directory.resolve()), load_own(directory)
         except InputError as error:
             say(f"left out: {error.faults[0]}")
             continue

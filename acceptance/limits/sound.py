@@ -63,6 +63,9 @@ def _ranks(test: Test, log: Log, table: Table, ranks: int) -> Check:
     if bounds is None:
         if not proves_ranks(test.collective) and log.devices:
             return Check("ranks", "pass", f"{len(log.devices)} ranks are listed")
+        if row is not None and row.out_of_place.time_us > 0 and len(log.devices) == ranks:
+            words = "the bandwidth is too small for its printed digits to prove that they took part"
+            return Check("ranks", "pass", f"{ranks} ranks are listed; {words}")
         return Check("ranks", "fail", f"nothing in the log proves that {ranks} ranks took part")
     least, most = bounds
     if least <= ranks and (most is None or ranks <= most):

@@ -155,7 +155,7 @@ def _measure(
     logs = [f"{name}-{index + 1}.out" for index in range(len(launches))]
     test = part_test(scenario, record, collective)
     values = _values(scenario, test, nodes, launches, logs, name, directory)
-    status.unlink() if status.exists() else None
+    status.unlink(missing_ok=True)
     write_whole(script, render("pairs.sbatch.j2", values))
     record.commands.append(submit_argv(script, directory, output))
     codes = allocation.run(script, status, len(launches), test.timeout_s + KILL_AFTER_S)

@@ -28,7 +28,7 @@ from acceptance.nccl.model import finite
 from acceptance.runner.campaign import read_log
 from acceptance.runner.follow import JobOutcome
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord, read_record
-from acceptance.scenario.load import load_scenario
+from acceptance.scenario.load import load_own
 from acceptance.scenario.model import Limit, Scenario, Test
 from acceptance.units import gb_text, plural, size_text
 
@@ -38,7 +38,7 @@ BAD_VERDICTS = ("slow", "failed", "infrastructure")
 
 def build_report(directory: Path) -> dict[str, Any]:
     """Give report.json's object for a run directory. Raises InputError if it is not one."""
-    scenario = load_scenario(directory / "scenario.json")
+    scenario = load_own(directory)
     record = read_record(directory)
     logs = {test.name: read_log(directory / test.log) for test in record.tests}
     wanted = scenario.tests if record.purpose == "accept" else ()
@@ -357,18 +357,22 @@ def _summary(report: dict[str, Any]) -> str:
         figures = [_figure(test) for test in report["tests"]]
         return ", ".join(figure for figure in figures if figure)
     first = _first_failure(report)
-    blamed = [n for n in report["nodes"] if n["verdict"] in BAD_VERDICTS and n["name"] not in first]
+    bad = [n for n in report["nodes"] if n["verdict"] in BAD_VERDICTS]
+    blamed = [n for n in bad if n["name"] not in first]
     if blamed:
         names = ", ".join(f"{node['name']} ({node['verdict']})" for node in blamed[:8])
         more = f" and {plural(len(blamed) - 8, 'more node')}" if len(blamed) > 8 else ""
         return f"{names}{more}: {first}"
     suspects = [n["name"] for n in report["nodes"] if n["verdict"] == "suspect"]
-    joint = [f"{link['verdict']} link {' - '.join(link['nodes'])}" for link in _links(report["locate"])]
+    links = [link for link in _links(report["locate"]) if " - ".join(link["nodes"]) not in first]
+    joint = [f"{link['verdict']} link {' - '.join(link['nodes'])}" for link in links]
     if joint:
         return f"{first}; {', '.join(joint[:8])}"
     if report["locate"] and suspects:
         return f"{first}; suspect: {', '.join(suspects[:8])}"
-    if report["locate"]:
+    if _links(report["locate"]):
+        return str(first)  # the link is what was told first
+    if report["locate"] and not bad:
         return f"{first}; no single node is to blame: every node is good in pairs"
     return str(first)
 

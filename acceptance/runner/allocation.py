@@ -35,7 +35,7 @@ class Allocation:
     def open(self, script: Path, on_submitted: Callable[[], None]) -> None:
         """Submit the holder and wait until it runs; `trouble` says why it does not."""
         for name in (ROUNDS, STOP):
-            (self._directory / name).unlink() if (self._directory / name).exists() else None
+            (self._directory / name).unlink(missing_ok=True)
         self._job_id = self._follower.submit(script, self._directory / f"{NAME}.out", self._job_name)
         on_submitted()
         info, trouble = self._follower.wait_started(self._job_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +14,9 @@ from pathlib import Path
 from acceptance.errors import EnvironmentFault, Interrupted
 from acceptance.limits import judge_log, worst
 from acceptance.locate.pairs import begin, locate
-from acceptance.nccl import Log, parse_file
+from acceptance.nccl import Log, parse_stream
 from acceptance.runner.allocation import NAME
-from acceptance.runner.files import write_whole
+from acceptance.runner.files import open_plain, write_whole
 from acceptance.runner.follow import Follower, JobOutcome
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord
 from acceptance.runner.script import FINDER, common_values, job_name, render, slurm_minutes, source
@@ -194,7 +195,7 @@ class Campaign:
         }
 
     def _write_script(self, test: Test, nodes: list[Node], script: Path, status: Path) -> None:
-        status.unlink() if status.exists() else None
+        status.unlink(missing_ok=True)
         values = common_values(self.scenario, nodes, test.collective, self.directory)
         write_whole(script, render("sweep.sbatch.j2", {**values, **self._sweep_values(test)}))
         self._say(f"{test.name}: {test.collective} on {plural(self.scenario.nodes, 'node')}")
@@ -238,7 +239,7 @@ class Campaign:
 @contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
     """Keep a second runner out of the directory while this one works in it. Raises EnvironmentFault."""
-    with (directory / ".lock").open("w") as lock:
+    with os.fdopen(open_plain(directory / ".lock", os.O_WRONLY | os.O_CREAT), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -251,6 +252,7 @@ def alone_in(directory: Path) -> Iterator[None]:
 def read_log(path: Path) -> Log:
     """Read a log of the run directory; a job that never started has none."""
     try:
-        return parse_file(path)
+        with os.fdopen(open_plain(path), "rb", buffering=0) as stream:
+            return parse_stream(stream)
     except OSError:
         return Log()

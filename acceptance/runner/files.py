@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from contextlib import suppress
 from pathlib import Path
+
+MOST = 256 << 20  # bytes of one file; run.json of 1,000 nodes has some hundred thousand
+
+
+def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a file of a run directory; others may have put a link or a pipe in its place: never followed or waited for.
+
+    Raises:
+        OSError: it is not there, or no plain file.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(22, "is no plain file", str(path))
+    return descriptor
+
+
+def read_plain(path: Path) -> str:
+    """The text of a file of a run directory. Raises OSError, and ValueError where it is no text or too large."""
+    with os.fdopen(open_plain(path), "r", encoding="utf-8") as stream:
+        text = stream.read(MOST + 1)
+    if len(text) > MOST:
+        raise ValueError(f"is larger than {MOST} bytes")
+    return text
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file in one step: beside its place, then renamed."""
     part = path.with_name(f".{path.name}.part")
-    part.write_text(text, "utf-8")
+    with suppress(FileNotFoundError):
+        part.unlink()
+    with os.fdopen(
+        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "w", encoding="utf-8"
+    ) as stream:
+        stream.write(text)
     part.replace(path)

@@ -9,7 +9,7 @@ from typing import Any
 
 from acceptance.errors import InputError
 from acceptance.locate.model import Fleet, FullScale, Result, Rules
-from acceptance.runner.files import write_whole
+from acceptance.runner.files import read_plain, write_whole
 from acceptance.runner.follow import JobOutcome
 
 FILE = "run.json"
@@ -102,7 +102,7 @@ def read_record(directory: Path) -> RunRecord:
     """Read run.json. Raises InputError if it is missing or not one of ours."""
     path = directory / FILE
     try:
-        return _record(json.loads(path.read_text("utf-8")))
+        return _record(json.loads(read_plain(path)))
     except OSError as error:
         raise InputError([f"{path}: {error.strerror}. Hint: give the directory of a run"]) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -113,6 +113,9 @@ def _record(value: dict[str, Any]) -> RunRecord:
     tests = [
         TestRecord(**{**t, "outcome": JobOutcome(**t["outcome"]) if t["outcome"] else None}) for t in value["tests"]
     ]
+    elsewhere = [test.log for test in tests if Path(test.log).name != test.log]
+    if elsewhere:
+        raise ValueError(f"the log {elsewhere[0]!r} is not in its directory")
     locate = None
     if value["locate"]:
         results = [Result(**{**one, "nodes": tuple(one["nodes"])}) for one in value["locate"]["results"]]

@@ -136,6 +136,18 @@ def load_scenario(path: Path, site: Path | None = None) -> Scenario:
     return scenario
 
 
+def load_own(directory: Path) -> Scenario:
+    """The scenario of a run from its directory, which may be somebody else's: a pipe is not waited for.
+
+    Raises:
+        InputError: it is not there, or has faults.
+    """
+    path = directory / "scenario.json"
+    if path.exists() and not path.is_file():
+        raise InputError([f"{path}: is no plain file. Hint: give the directory of a run"])
+    return load_scenario(path)
+
+
 def read_values(path: Path, site: Path | None = None) -> Any:
     """The scenario's JSON, decoded, with the site's values in the place of its own.
 

@@ -12,6 +12,7 @@ from slipway.status.stacks import PARALLELCLUSTER, Stack
 
 FAILED, DEGRADED, BUSY = "failed", "degraded", "busy"
 NOT_WORKING = ("down", "drained", "draining", "fail", "failing", "error", "inval", "unknown")  # states of Slurm
+POWERED_DOWN = frozenset("~#%!")  # Slurm's marks of a node that is off, or on its way there or back
 MOST_NODES = 8  # named one by one; the rest is counted
 
 
@@ -127,7 +128,9 @@ def _node(name: str, node: Mapping[str, Any]) -> Iterator[Problem]:
         text = f"release {failed.get('release')} failed here and is not in use: step {step.get('step', 'unknown')}"
         yield Problem(DEGRADED, name, text, str(step.get("hint") or "mend the cause and deploy again"))
     for work in node.get("background") or ():
-        if work.get("state") == "failed":
+        if work.get("state") in ("waiting", "running"):
+            yield Problem(BUSY, name, f"background {work.get('name')}: {work.get('detail')}")
+        elif work.get("state") == "failed":
             text = f"background {work.get('name')}: {work.get('detail')} (log {work.get('log')})"
             yield Problem(DEGRADED, name, text, str(work.get("hint") or ""))
     health = node.get("health") or {}
@@ -155,12 +158,15 @@ def _is_out(word: str) -> bool:
 def _nodes(head: Mapping[str, Any]) -> Iterator[Problem]:
     if head.get("fsx_error"):
         yield Problem(DEGRADED, "the shared file system", str(head["fsx_error"]))
-    known = {str(node.get("name")) for node in (head.get("slurm") or {}).get("nodes") or ()}
+    slurm_nodes = (head.get("slurm") or {}).get("nodes") or ()
+    known = {str(node.get("name")) for node in slurm_nodes}
     nodes = [node for node in head.get("nodes") or () if not known or str(node.get("host")) in known]
+    off = {str(one.get("name")) for one in slurm_nodes if set(str(one.get("state"))) & POWERED_DOWN}
     for node in nodes:
         yield from _node(str(node.get("host")), node)
     wanted = (head.get("release") or {}).get("in_use")
-    old = sorted(str(node.get("host")) for node in nodes if wanted and node.get("release") != wanted)
+    up = [node for node in nodes if str(node.get("host")) not in off]  # the others take it when they boot
+    old = sorted(str(node.get("host")) for node in up if wanted and node.get("release") != wanted)
     if old:
         names = ", ".join(old[:MOST_NODES]) + (f" and {len(old) - MOST_NODES} more" if len(old) > MOST_NODES else "")
         text = f"another release than the head node's {wanted}; each takes it when its jobs have ended"

@@ -1,7 +1,7 @@
 """What test_acceptance_hosts.py runs in namespaces of its own: `python inside_hosts.py RUN_DIR TOOLS_DIR` prints JSON.
 
 Eight compute hosts are booted once. Between two searches something is broken and mended again; each search is the
-command of the head node, with the program that a deployment puts there.
+command of the head node, with the program that a deployment puts there. What is measured is program/tcp_perf.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from rehearsal.hosts import Fleet, Host, HostSpec
 from slipway.bundle import acceptance_program
 
+HERE = Path(__file__).parent
 CIDR, GATEWAY = "10.0.0.0/16", "10.0.0.2"
 HEAD = HostSpec("head", "10.0.0.10", "head", "m5.8xlarge", 32, 131072)
 HOSTS = 8
@@ -26,9 +27,9 @@ PROGRAM, SCENARIO, HANG_SITE, RESULTS = "/opt/acceptance.pyz", "/fsx/scenario.js
 LINK_MBIT, SLOW_MBIT = 400.0, 80.0  # healthy links and broken ones, Mbit/s: 0.05 and 0.01 GB/s
 LIMIT_GB_PER_S = 0.016  # a third of what healthy links carry, so that a busy machine does not make one slow
 SIZE = 2 << 20  # bytes: 0.04 s over a healthy link
-# Ten times what a healthy pair takes. With Slurm 22.05 one MPI job in about twenty hangs before its ranks have met
-# (PMIx between two nodes, on a busy machine): the search repeats such a pair, and then it is good.
-PAIR_TIMEOUT_S = 15
+PAIR_TIMEOUT_S = 12  # ten times what a healthy pair takes
+GUIDE_TRIES = 3  # with Slurm 22.05 one MPI job in about twenty hangs before its ranks have met (PMIx)
+TESTS = "/fsx/tests"
 # As the guides write them; the sweep of nccl-tests ends earlier, and each of its sizes is measured once.
 GUIDE = (
     "sudo su - ubuntu -c whoami",
@@ -64,6 +65,8 @@ def scenario() -> dict[str, Any]:
         "nodes": HOSTS,
         "gpus_per_node": 1,
         "network": None,
+        "mpi": "none",
+        "nccl_tests_paths": [TESTS],
         "tests": [{"name": "all_reduce", "collective": "all_reduce", **sweep, "timeout_s": 40}],
         "limits": [
             {"collective": "all_reduce", **limit, "source": f"links of {LINK_MBIT:g} Mbit/s", "date": "2026-11-28"}
@@ -89,10 +92,16 @@ def acceptance(fleet: Fleet, *words: str) -> dict[str, Any]:
     run_id = shell(fleet.head, f"ls -t {RESULTS} | grep -m1 -v history").strip()
     jobs = shell(fleet.head, "squeue --noheader --states=all --format='%T %j'").splitlines()
     states = shell(fleet.head, "sinfo --noheader --Node --format='%N %T %E'").splitlines()
+    report = json.loads(shell(fleet.head, f"cat {RESULTS}/{run_id}/report.json"))
+    parts = [*report["locate"]["pairs"], *report["locate"]["others"]]
+    logs = " ".join(part["log"] for part in parts if part["outcome"] != "ok")
     return {
         "code": done.rc,
-        "out": done.stdout + done.stderr,
-        "report": json.loads(shell(fleet.head, f"cat {RESULTS}/{run_id}/report.json")),
+        "out": done.stdout
+        + done.stderr
+        + shell(fleet.head, f"cd {RESULTS}/{run_id}; tail -n 20 {logs or '/dev/null'}"),
+        "last": done.stdout.rstrip().splitlines()[-1],
+        "report": report,
         "jobs": [line.replace(f"-{run_id}", "") for line in jobs if line.endswith(run_id)],
         "states": dict(line.split(" ", 1) for line in states),
     }
@@ -114,7 +123,9 @@ def slow_link(fleet: Fleet, first: str, second: str) -> Iterator[None]:
         rates = {"1:10": LINK_MBIT, "1:30": SLOW_MBIT}
         lines = ["qdisc replace dev eth0 root handle 1: htb default 10"]
         for number, mbit in rates.items():
-            lines.append(f"class add dev eth0 parent 1: classid {number} htb rate {mbit:g}mbit burst 128kb quantum 60000")
+            lines.append(
+                f"class add dev eth0 parent 1: classid {number} htb rate {mbit:g}mbit burst 128kb quantum 60000"
+            )
         for line in lines:
             subprocess.run(["tc", "-n", name, *line.split()], check=True, timeout=20)
         address = fleet.hosts[other].spec.ip
@@ -140,8 +151,12 @@ def guide(fleet: Fleet) -> dict[str, list[Any]]:
     """Commands of the guides, typed as the cluster's user on the head node: command -> exit code and output."""
     seen = {}
     for command in GUIDE:
-        done = fleet.head.exec(["su", "-", "ubuntu", "-c", command], timeout_s=90)
-        seen[command] = [done.rc, done.stdout + done.stderr]
+        for _ in range(GUIDE_TRIES):
+            done = fleet.head.exec(["su", "-", "ubuntu", "-c", command], timeout_s=40)
+            seen[command] = [done.rc, done.stdout + done.stderr]
+            if done.ok:
+                break
+            shell(fleet.head, "scancel --user=ubuntu")
     return seen
 
 
@@ -169,6 +184,9 @@ def main(run_dir: str, tools_dir: str) -> dict[str, Any]:
         fleet.wait_idle(60)
         fleet.head.put(PROGRAM, acceptance_program())
         fleet.head.put(SCENARIO, json.dumps(scenario()).encode())
+        for name in ("all_reduce_perf", "alltoall_perf"):
+            fleet.head.put(f"{TESTS}/{name}", (HERE / "program/tcp_perf").read_bytes(), 0o755)
+        shell(fleet.head, f"chmod 755 {TESTS}")
         fleet.head.put(HANG_SITE, json.dumps(hang_site()).encode())
         return search_all(fleet)
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def searched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All searches, on hosts that were booted once; inside_hosts.py says how each was broken."""
     subprocess.run([str(REPOSITORY / "rehearsal/standins/setup.sh"), str(TOOLS)], check=True, timeout=300)
     inside = [sys.executable, str(HERE / "inside_hosts.py"), str(tmp_path_factory.mktemp("eight")), str(TOOLS)]
@@ -47,7 +46,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
     )
     assert done.returncode == 0, done.stderr[-3000:]
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    yield answer
+    return answer
 
 
 def verdicts(search: dict[str, Any]) -> dict[str, str]:
@@ -63,7 +62,7 @@ def test_a_throttled_host_is_found_by_name(searched: dict[str, Any]) -> None:
     one = searched["one"]
     assert verdicts(one) == good_but(gpu_6="slow"), one["out"]
     assert one["code"] == 1
-    assert one["out"].rstrip().splitlines()[-1].startswith("[RESULT] FAILURE: node gpu-6: slow: best pair busbw=")
+    assert one["last"].startswith("[RESULT] FAILURE: node gpu-6: slow: best pair busbw=")
     assert (one["report"]["locate"]["links"], one["report"]["locate"]["groups"]) == ([], [])
     assert one["jobs"] == ["COMPLETED acceptance-locate"], "one allocation for all rounds"
     assert set(one["states"].values()) == {"idle none"}, "nobody asked for draining"

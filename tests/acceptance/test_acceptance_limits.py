@@ -153,6 +153,19 @@ def test_ranks_of_a_collective_that_does_not_prove_them() -> None:
     assert failed(scenario, bare)["ranks"] == "nothing in the log proves that 16 ranks took part"
 
 
+def test_ranks_at_a_bandwidth_below_the_printed_digits() -> None:
+    """Links of 0.2 Gbit/s, as a rehearsal has: 0.00 GB/s, although every rank took part."""
+    text = re.sub(
+        r"^( +\d+ +\d+ +float +sum +-1 +)[\d.]+ +[\d.]+ +[\d.]+", r"\g<1>9e+08    0.00    0.00", SYNTH, flags=re.M
+    )
+    assert text != SYNTH
+    scenario = scenario_of(limits=[], missing_limit="warn")
+    outcome, message = outcomes(scenario, text)["ranks"]
+    assert (outcome, message.split(";")[0]) == ("pass", "16 ranks are listed")
+    fewer = re.sub(r"^# +Rank +15 .*\n", "", text, flags=re.M)
+    assert failed(scenario, fewer)["ranks"] == "15 GPUs took part, expected 16"
+
+
 def test_right_network() -> None:
     scenario = scenario_of(network={"provider": "efa", "nics": 32})
     assert failed(scenario, NETWORK.format("efa", 32) + SYNTH) == {}

@@ -20,7 +20,7 @@ NODE: dict[str, Any] = {
     "kind": "headnode",
     "release": {"in_use": RELEASE, "good": RELEASE, "failed": None},
     "steps": [{"step": "headnode/10-fsx-layout", "status": "ok", "seconds": 1.0}],
-    "background": [{"name": "containers", "state": "running", "detail": "3 of 8 images"}],
+    "background": [{"name": "containers", "state": "done", "detail": "8 of 8 images"}],
     "health": None,
     "slurm": {"error": "", "nodes": [{"name": "gpu-1", "partition": "train", "state": "idle"}], "jobs": {}},
     "fsx_error": "",
@@ -100,6 +100,13 @@ CASES: list[tuple[Findings, str, str]] = [
     (findings(node=in_slurm("down~")), "good", ""),
     (findings(node={"fsx_error": "/fsx did not answer within 10 s"}), "degraded", "/fsx did not answer"),
     (findings(node=compute(bad_steps=[STEP])), "failed", "gpu-1: step compute/30-nccl failed"),
+    (
+        findings(node={"background": [{"name": "nccl", "state": "running", "detail": "builds NCCL"}]}),
+        "busy",
+        "the head node: background nccl: builds NCCL",
+    ),
+    (findings(node=compute(background=[{"name": "gpu-exporter", "state": "waiting", "detail": "x"}])), "busy", "gpu-1"),
+    (findings(node={**compute(release="bbbbbbbbbbbb"), **in_slurm("idle~")}), "good", ""),  # it takes it at its boot
     (findings(node=compute(release="bbbbbbbbbbbb")), "busy", "gpu-1: another release than the head node's"),
     (findings(node={**compute(bad_steps=[STEP]), **in_slurm("x")}), "failed", "gpu-1"),
     (
