@@ -45,7 +45,7 @@ check: ## Formatting, types, import directions, shell scripts
 check-cloud: setup-test ## Two examples and a file with every part on, through cdk-nag, cfn-lint and CDK's own validation
 	@.venv-test/bin/python -m pytest tests/stacks tests/cluster_config
 
-test-bootstrap: setup-test ## The node scripts' tests, with the kill sweep (SLIPWAY_SWEEP=all: at every command) and bash coverage
+test-bootstrap: setup-test ## The node scripts' tests, with the kill sweep (SLIPWAY_SWEEP=all: at every command), distributions (SLIPWAY_DISTRIBUTIONS=all) and bash coverage
 	@.venv-test/bin/python -m pytest tests/bootstrap
 
 docs: setup ## Write docs/checks.md, docs/nodes.md and the JSON Schema of the settings anew, from the code

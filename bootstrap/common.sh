@@ -44,8 +44,12 @@ log::warn() { # MESSAGE
   printf 'slipway: WARNING %s\n' "$1" >&2
 }
 
-# Ends a step. The runner finds the hint in the step's log and repeats it in the line that reports the fault.
+# Ends a step. The runner finds the hint in the step's log and repeats it in the line that reports the fault; an EXIT trap
+# finds both in LOG_REASON and LOG_HINT.
+LOG_REASON='' LOG_HINT=''
 log::die() { # MESSAGE HINT
+  # shellcheck disable=SC2034  # for who sources this
+  LOG_REASON=$1 LOG_HINT=$2
   printf 'slipway: %s\nslipway-hint: %s\n' "$1" "$2" >&2
   exit 1
 }
@@ -481,6 +485,15 @@ steps::run_one() { # KIND STEP_FILE
   return 1
 }
 
+# Removes the records of steps that only an earlier release had: `slipway status` would show them for ever.
+steps::forget() { # DIRECTORY
+  local record name
+  for record in "$SLIPWAY_STATE_DIR"/steps/*.json; do
+    name=${record##*/}
+    [ -e "$1/${name%.json}.sh" ] || rm -f "$record"
+  done
+}
+
 # Runs every step of a directory in the order of its numbers, one run at a time; stops at the first fault.
 steps::run_all() { # KIND DIRECTORY
   local step
@@ -491,6 +504,7 @@ steps::run_all() { # KIND DIRECTORY
   flock --wait "$SETUP_LOCK_TIMEOUT_S" 9 ||
     log::die "another setup ran for more than $SETUP_LOCK_TIMEOUT_S s" "see $SLIPWAY_LOG_DIR/setup.log"
   env::load "$SLIPWAY_NODE_ENV"
+  steps::forget "$2"
   for step in "$2"/[0-9][0-9]-*.sh; do
     steps::run_one "$1" "$step" || exit 1
   done

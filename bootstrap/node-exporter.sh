@@ -23,7 +23,7 @@ node_exporter::main() {
 node_exporter::timer() { # NAME
   local unit=slipway-$1 file
   mkdir -p "$COLLECTORS_DIR"
-  for file in textfile "$1"; do
+  for file in textfile infiniband "$1"; do
     file::put "$SLIPWAY_BUNDLE/bootstrap/collectors/$file.py" "$COLLECTORS_DIR/$file.py" 0755
   done
   for file in "$unit.service" "$unit.timer"; do

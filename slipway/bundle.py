@@ -34,6 +34,10 @@ LIBRARIES = ("jinja2", "markupsafe")
 PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
 PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"
 FSX_MOUNT = "/fsx"
+CONTAINERS_HEAD = f"""\
+# Images that root imports, one a line: docker://REGISTRY/NAME:TAG
+# To change it: sudo nano {FSX_MOUNT}/config/containers.txt, then: sudo systemctl restart slipway-containers
+"""
 STEP_TIMEOUT_S = 300  # bound of one bootstrap step; ParallelCluster gives a node 2100 s for everything
 # Shares of acceptance.timeout_minutes: a run that hangs can still name its node before it is ended from outside.
 QUEUE_SHARE, SWEEP_SHARE, ALLTOALL_SHARE, LOCATE_SHARE = 0.15, 0.35, 0.05, 0.35
@@ -72,7 +76,7 @@ def bundle_files(settings: Settings, root: Path = REPOSITORY) -> dict[str, bytes
         files.update(_tree(root / directory, directory))
     files["acceptance.pyz"] = acceptance_program(root)
     files["node.env"] = node_env(settings, root).encode()
-    files["containers.txt"] = "".join(f"{image}\n" for image in settings.images).encode()
+    files["containers.txt"] = (CONTAINERS_HEAD + "".join(f"{image}\n" for image in settings.images)).encode()
     files["acceptance.json"] = (json.dumps(acceptance_scenario(settings), indent=2) + "\n").encode()
     files["instances.json"] = (json.dumps(instance_facts(settings), indent=2) + "\n").encode()
     return files

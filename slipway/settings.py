@@ -254,7 +254,7 @@ ImageUri = Annotated[
         "image-uri",
         # Nothing that the import would leave out: headnode/containers/images.py.
         r"docker://([a-z0-9][a-z0-9.-]*(:\d+)?#|([a-z0-9][a-z0-9-]*\.[a-z0-9.-]*|[a-z0-9][a-z0-9.-]*:\d+|localhost)/)?"
-        r"[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?",
+        r"[a-z0-9]+(([._/]|__|-+)[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?",
         "must be an image such as docker://nvcr.io#nvidia/pytorch:24.01-py3",
     ),
 ]

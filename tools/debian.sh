@@ -12,8 +12,8 @@ readonly DEBIAN_HOST_PACKAGES=(
   sudo:sudo iptables:iptables prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter procps:ps curl:curl
 )
 
-# What only tests need: a browser that opens the acceptance report.
-readonly DEBIAN_TEST_PACKAGES=(chromium:chromium)
+# What only tests need: a browser that opens the acceptance report, and what makes roots of other distributions.
+readonly DEBIAN_TEST_PACKAGES=(chromium:chromium debootstrap:debootstrap)
 
 # debian::missing [PAIR...]: the packages whose command is missing, one a line; of the local hosts' unless told otherwise.
 debian::missing() {

@@ -29,6 +29,7 @@ AT_ONCE, FEWER_AT_ONCE = 8, 3
 LIMIT_RATIO = 1.3
 KEY = "key-of-the-benchmark"
 LOCAL_DISK = "/var/tmp"  # noqa: S108  (a directory of our own is mounted over it)
+STATES = ("/var/lib", "/var/log")
 TIMEOUT_S = 600.0
 START_TIMEOUT_S = 20.0
 
@@ -112,18 +113,27 @@ def _inside(work: Path) -> None:
 
 
 def _own_places(work: Path) -> None:
-    """A local disk, a shared file system and names of our own; nothing of it outlives the namespace."""
-    for name in ("disk", "fsx", "bin"):
+    """A local disk, a shared file system, names, states and logs of our own; nothing of it outlives the namespace."""
+    for name in ("disk", "fsx", "own", "bin"):
         (work / name).mkdir()
     (work / "hosts").write_text("127.0.0.1 localhost nvcr.io authn.nvidia.com\n")
     shutil.copy(ROOT / "rehearsal/standins/enroot", work / "bin")
     for command in (
         ["mount", "--bind", str(work / "disk"), LOCAL_DISK],
         ["mount", "-t", "tmpfs", "fsx", str(work / "fsx")],
+        ["mount", "-t", "tmpfs", "own", str(work / "own")],
         ["mount", "--bind", str(work / "hosts"), "/etc/hosts"],
         ["ip", "link", "set", "lo", "up"],
     ):
         subprocess.run(command, check=True)
+    # What the nodes' scripts write there is not for this machine, which may have no such directory: so a layer above.
+    for number, place in enumerate(STATES):
+        upper, scratch = work / f"own/upper-{number}", work / f"own/work-{number}"
+        (upper / "slipway").mkdir(parents=True)
+        os.setxattr(upper / "slipway", "trusted.overlay.opaque", b"y")
+        scratch.mkdir()
+        layers = f"lowerdir={place},upperdir={upper},workdir={scratch}"
+        subprocess.run(["mount", "-t", "overlay", "own", "-o", layers, place], check=True)
 
 
 @contextlib.contextmanager

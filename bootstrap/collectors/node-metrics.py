@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import textfile
+from infiniband import efa_devices
 from textfile import Family, Page
 
 TIMEOUT_S = 5.0
@@ -73,7 +74,7 @@ BYTES_OPERATIONS = {"read_bytes": "read", "write_bytes": "write"}
 def efa(root: Path) -> str:
     """Return the page of every EFA device's counters; of none, the number 0."""
     page = Page()
-    devices = [device for device in _children(root / "sys/class/infiniband") if _driver(device) == "efa"]
+    devices = efa_devices(root / "sys")
     page.add(EFA_DEVICES, len(devices))
     for device in devices:
         for port in _children(device / "ports"):
@@ -99,10 +100,6 @@ def _efa_counter(page: Page, file: Path, labels: dict[str, str]) -> None:
 
 def _children(directory: Path) -> list[Path]:
     return sorted(directory.iterdir()) if directory.is_dir() else []
-
-
-def _driver(device: Path) -> str:
-    return (device / "device/driver").resolve().name
 
 
 def lustre(root: Path) -> str:

@@ -32,7 +32,7 @@ class Places:
     imds: str = "http://169.254.169.254"
     state: Path = Path("/run/slipway/health")
     result: Path = Path("/var/lib/slipway/health.json")
-    textfile: Path = Path("/var/lib/node_exporter/textfile/slipway_health.prom")
+    textfile: Path = Path("/var/lib/node-exporter/textfile/slipway_health.prom")
     log: Path = Path("/var/log/slipway/health.log")
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from typing import Any
+
+from collectors.infiniband import efa_devices
 
 from health import smi, xid
 from health.ask import Answer, Asker
@@ -14,6 +17,12 @@ SMI_LIMIT_S = 20.0  # 0.2 s with two GPUs and persistence (measured, H200); with
 LIMIT_S = 5.0
 KERNEL_LOG_LIMIT_S = 10.0
 OVERLAP_S = 5.0
+CLOCK_STEP_S = 2.0
+
+
+def clock_offset() -> float:
+    """What the clock is ahead of the time since the boot, in seconds: it changes only when somebody sets the clock."""
+    return time.time() - time.monotonic()
 
 
 @dataclasses.dataclass
@@ -53,6 +62,9 @@ class Node:
     def kernel_log(self) -> Answer:
         """The kernel's lines since the last run that could read them, or since the boot."""
         since = float(self.state.get("log_read", 0))
+        # The clock was set since: the lines' times say no more which of them are new.
+        if abs(clock_offset() - float(self.state.get("log_read_clock", 0))) > CLOCK_STEP_S:
+            since = 0.0
         bound = [f"--since=@{since - OVERLAP_S:.0f}"] if since else []
         argv = ["journalctl", "--dmesg", "--boot", "--no-pager", "--quiet", "--output=short-unix", *bound]
         return self.ask(*argv, limit_s=KERNEL_LOG_LIMIT_S)
@@ -64,7 +76,7 @@ class Node:
         if self.kernel_log.ok:
             known = xid.merge(known, xid.events(self.kernel_log.out))
             self.state["xids"] = [dataclasses.asdict(one) for one in known]
-            self.state["log_read"] = self.now
+            self.state["log_read"], self.state["log_read_clock"] = self.now, clock_offset()
         return known
 
     def gpu_of(self, bus: str) -> str:
@@ -73,15 +85,7 @@ class Node:
 
     def efa_devices(self) -> list[str]:
         """Names of the EFA devices that the kernel has."""
-        found = []
-        for path in sorted((self.places.sysfs / "class/infiniband").glob("*")):
-            try:
-                text = (path / "device/uevent").read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                continue
-            if "DRIVER=efa" in text.split("\n"):
-                found.append(path.name)
-        return found
+        return [device.name for device in efa_devices(self.places.sysfs)]
 
     def mount_of(self, path: str) -> str | None:
         """The options of what is mounted at ``path``, None when nothing is. Asks the kernel, not the file system."""

@@ -18,6 +18,9 @@ health::main() {
   local enabled interval
   env::load "$SLIPWAY_NODE_ENV"
   enabled=$(env::get HEALTH_ENABLED true)
+  [[ $enabled =~ ^(true|false)$ ]] ||
+    log::die "$SLIPWAY_NODE_ENV: HEALTH_ENABLED = '$enabled': neither true nor false" \
+      "correct HEALTH_ENABLED in /etc/slipway/site.env and run the setup again"
   interval=$(env::get_number HEALTH_INTERVAL_S 60)
   file::put "$SLIPWAY_BUNDLE/compute/slipway-health" /usr/local/bin/slipway-health 0755
   file::put "$SLIPWAY_BUNDLE/compute/units/$SERVICE" "$UNITS/$SERVICE" 0644

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -24,6 +25,7 @@ from headnode.containers.tools import Limits
 
 PROCESSORS_EACH = 4  # of an import that has the node to itself; mksquashfs and pigz use what they get
 MOST = 8
+MOST_AT_ONCE = 64
 BUSY_POLL_S = 1.0
 
 
@@ -39,12 +41,13 @@ class Pool:
         self._importer = importer
         self._waiting = deque(jobs)
         self._guard = threading.Lock()
+        self._busy_since: dict[str, float] = {}
         self._threads = [threading.Thread(target=self._work) for _ in range(min(importer.limits.at_once, len(jobs)))]
 
     def run(self, report: Report, every_s: float) -> None:
         """Ask what everything is, work to the end, and tell every so many seconds how far it is."""
         with ThreadPoolExecutor(MOST) as asking:
-            list(asking.map(self._importer.survey, list(self._waiting)))
+            list(asking.map(self._survey, list(self._waiting)))
         report.update(line=False)
         for thread in self._threads:
             thread.start()
@@ -56,6 +59,10 @@ class Pool:
                     next_line = time.monotonic() + every_s
                     report.update(line=True)
 
+    def _survey(self, job: Job) -> None:
+        if not self._importer.stopped.is_set():
+            self._importer.survey(job)
+
     def _work(self) -> None:
         while not self._importer.stopped.is_set():
             with self._guard:
@@ -66,6 +73,12 @@ class Pool:
             if self._importer.run_if_free(job):
                 say(f"{job.name} {job.detail}" + (f" (log: {job.hint})" if job.hint else ""))
                 continue
+            since = self._busy_since.setdefault(job.name, time.monotonic())
+            if time.monotonic() - since > self._importer.limits.total_s:
+                what = f"another run holds it for more than {self._importer.limits.total_s:.0f} s: see 'fuser'"
+                job.settle("failed", f"{what} of {self._importer.lock_file(job)}")
+                say(f"{job.name} {job.detail}")
+                continue
             if job.detail == "":
                 job.detail = "another run imports it: waiting"
                 say(f"{job.name}: another run imports it: waiting")
@@ -73,6 +86,20 @@ class Pool:
                 self._waiting.append(job)
             if last:
                 self._importer.stopped.wait(BUSY_POLL_S)
+
+
+def whole(text: str) -> int:
+    """A number of imports. Raises ValueError, which argparse tells."""
+    if not 0 <= int(text) <= MOST_AT_ONCE:
+        raise ValueError
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time of a tenth of a second to a week. Raises ValueError, which argparse tells."""
+    if not 0.1 <= float(text) <= 604_800:
+        raise ValueError
+    return float(text)
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
@@ -86,13 +113,17 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--format", choices=("enroot", "apptainer", "both"), default="enroot", help="kind of image files"
     )
-    parser.add_argument("--at-once", type=int, default=0, metavar="N", help="imports at a time (0: by the processors)")
-    parser.add_argument("--timeout", type=float, default=7200, metavar="S", help="of one try of one image, seconds")
-    parser.add_argument("--stall", type=float, default=300, metavar="S", help="end a try that moves no data so long")
     parser.add_argument(
-        "--progress", type=float, default=10, metavar="S", help="a line of progress every so many seconds"
+        "--at-once", type=whole, default=0, metavar="N", help="imports at a time (0: by the processors)"
     )
-    parser.add_argument("--pause", type=float, default=5, metavar="S", help="seconds before a second try, then longer")
+    parser.add_argument("--timeout", type=seconds, default=7200, metavar="S", help="of one try of one image, seconds")
+    parser.add_argument("--stall", type=seconds, default=300, metavar="S", help="end a try that moves no data so long")
+    parser.add_argument(
+        "--progress", type=seconds, default=10, metavar="S", help="a line of progress every so many seconds"
+    )
+    parser.add_argument(
+        "--pause", type=seconds, default=5, metavar="S", help="seconds before a second try, then longer"
+    )
     parser.add_argument("--ngc-secret", default="", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -120,9 +151,20 @@ def main(arguments: list[str]) -> int:
     importer = Importer(chosen.fsx / "containers", logs, shop, keys, limits, chosen.refresh)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: importer.stopped.set())
-    report = Report(jobs, logs, str(chosen.fsx / "logs/ngc-download.log"), shop)
+    report = Report(jobs, logs, str(chosen.fsx / "logs/ngc-download.log"), shop, again(chosen))
     Pool(importer, jobs).run(report, chosen.progress)
     return finish(jobs, report, shop, stopped=importer.stopped.is_set())
+
+
+def again(chosen: argparse.Namespace) -> str:
+    """The command that does the same once more."""
+    as_root = os.getuid() == 0
+    if as_root and not chosen.refresh and chosen.list == chosen.fsx / "config/containers.txt":
+        return "sudo systemctl restart slipway-containers"
+    words = ["sudo", "bash"] if as_root else ["bash"]
+    words.append(str(chosen.fsx / "scripts/download-ngc-containers.sh"))
+    words += ["--refresh"] if chosen.refresh else []
+    return shlex.join([*words, str(chosen.list.absolute())])
 
 
 def finish(jobs: Sequence[Job], report: Report, shop: places.Workshop, *, stopped: bool) -> int:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 DOCKER_HUB = "registry-1.docker.io"
 _REGISTRY = r"[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?"
+# Source: github.com/distribution/reference, the grammar of names.
+_COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _LINE = re.compile(
     rf"docker://(?:(?P<hash>{_REGISTRY})\#|(?P<slash>(?:[^/#]*[.:][^/#]*|localhost))/)?"
-    r"(?P<name>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?"
+    rf"(?P<name>{_COMPONENT}(?:/{_COMPONENT})*)(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
     re.VERBOSE,
 )
@@ -85,7 +87,7 @@ def read_list(file: Path) -> tuple[list[Image], list[str]]:
     """
     images: dict[str, Image] = {}
     warnings: list[str] = []
-    for number, raw in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, raw in enumerate(file.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
         line = re.sub(r"(^|\s)#.*", "", raw).strip()
         if not line:
             continue

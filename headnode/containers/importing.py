@@ -38,7 +38,7 @@ class Job:
     """One file to make, and how far it is. ``state``: waiting, importing, ready or failed.
 
     ``refusal``: why the registry gave no manifest; ``wanted``: its layers are to be fetched, of which ``here_before``
-    bytes were here when the run began.
+    bytes were here when the run began; ``logged``: this run has begun the image's log.
     """
 
     image: Image
@@ -50,6 +50,7 @@ class Job:
     refusal: str = ""
     wanted: bool = False
     here_before: int = 0
+    logged: bool = False
 
     @property
     def name(self) -> str:
@@ -79,16 +80,20 @@ class Importer:
     _reserved: dict[str, int] = field(default_factory=dict)
     _space: threading.Condition = field(default_factory=threading.Condition)
 
+    def lock_file(self, job: Job) -> Path:
+        """Held while somebody imports this image."""
+        return self.containers / f".{job.name}.lock"
+
     def run_if_free(self, job: Job) -> bool:
         """Import, if it is not there; false when somebody else is at it. The job's state says the rest."""
         # One lock for each image, over all runs on all nodes.
-        lock = places.Lock(self.containers / f".{job.name}.lock")
+        lock = places.Lock(self.lock_file(job))
         try:
             if not lock.acquire():
                 return False
             self._run(job)
         except (Failed, OSError) as error:
-            job.settle("failed", f"{error}", self._log(job))
+            job.settle("failed", f"{error}", self._tell(job, f"{error}"))
         finally:
             lock.release()
         return True
@@ -123,19 +128,21 @@ class Importer:
         return places.read_info(target, self._info(job)).get("digest", "") if target.is_file() else None
 
     def _there(self, job: Job) -> bool:
-        """Whether the file is there and stays; tells what the registry has under the same tag now."""
+        """Whether the file is there and stays; tells what the registry has under the tag now, and whose file it is."""
         known = self._known(job)
         if known is None:
             return False
         now = job.manifest.digest if job.manifest else ""
+        whose = places.owner(self.containers / job.name)
+        there = "is there already" + (f" (made by the user {whose})" if whose else "")
         if not now:
-            job.settle("ready", f"is there already; not compared: {job.refusal}")
+            job.settle("ready", f"{there}; not compared: {job.refusal}")
         elif known == now:
-            job.settle("ready", f"is there already, unchanged ({_short(known)})")
+            job.settle("ready", f"{there}, unchanged ({_short(known)})")
         elif not known:
-            job.settle("ready", "is there already; its digest was not noted: --refresh imports it anew")
+            job.settle("ready", f"{there}; its digest was not noted: --refresh imports it anew")
         else:
-            text = f"is there already; the registry has another image under this tag now ({_short(known)} here, "
+            text = f"{there}; the registry has another image under this tag now ({_short(known)} here, "
             job.settle("ready", f"{text}{_short(now)} there): --refresh imports it")
         return not self.refresh or not now or known == now
 
@@ -219,7 +226,6 @@ class Importer:
                 pause = self.limits.pause_s * 2 ** (TRIES - 1 - left) * random.uniform(1.0, 1.5)  # noqa: S311
                 self.stopped.wait(pause)
                 continue
-            os.write(log, f"slipway: {reason}\n".encode())
             raise Failed(reason)
 
     def _environment(self, job: Job, temporary: Path) -> dict[str, str]:
@@ -268,12 +274,23 @@ class Importer:
         """The log of this image; another user's is left alone."""
         file = self.logs / f"{job.name}.log"
         with contextlib.suppress(OSError):
-            if file.stat().st_uid != os.getuid():
+            if file.lstat().st_uid != os.getuid():
                 return str(file.with_suffix(f".{os.getuid()}.log"))
         return str(file)
 
     def _open_log(self, job: Job):  # type: ignore[no-untyped-def]  # a binary file, written anew
-        return Path(self._log(job)).open("w+b", buffering=0)
+        descriptor = places.create(Path(self._log(job)), os.O_RDWR)
+        job.logged = True
+        return os.fdopen(descriptor, "w+b", buffering=0)
+
+    def _tell(self, job: Job, reason: str) -> str:
+        """End the image's log with why it failed (what was refused has none yet); its path, or nothing without one."""
+        log = Path(self._log(job))
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(log, flags) if job.logged else places.create(log), "ab") as file:
+                file.write(f"slipway: {reason}\n".encode())
+        return str(log) if log.is_file() else ""
 
 
 @dataclass(frozen=True)

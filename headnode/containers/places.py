@@ -7,14 +7,18 @@ Below ``containers/`` of the shared file system an image NAME.sqsh has ``.NAME.s
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import pwd
 import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+HELD_S = 2.0
+NOTE_BYTES = 1 << 16
 LOCAL_DISKS = ("/scratch", "/local_scratch", "/var/tmp", "/tmp")  # noqa: S108  (the instance's NVMe first)
 
 
@@ -45,17 +49,65 @@ class Lock:
     def _open(self) -> int:
         # First without O_CREAT: in a sticky directory the kernel forbids that flag on another user's file.
         with contextlib.suppress(FileNotFoundError):
-            return os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW)
+            return open_plain(self._file)
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
-        return os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW)
+        return open_plain(self._file)
+
+
+# ------------------------------------------------------------------------- files where everybody may put theirs
+
+
+def open_plain(file: Path) -> int:
+    """Open to read. Where everybody may write there may be a link or a pipe in its place: never followed, never
+    waited for.
+
+    Raises:
+        OSError: it is not there, or no plain file.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no plain file: somebody put it there", str(file))
+    return descriptor
+
+
+def create(file: Path, flags: int = os.O_WRONLY) -> int:
+    """Open a new, empty file, which all may read, in the place of what is there; nothing is followed.
+
+    Raises:
+        OSError: another user's is in the way, or the file system refuses.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        file.unlink()
+    descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    os.fchmod(descriptor, 0o644)
+    return descriptor
+
+
+def owner(file: Path) -> str:
+    """The name of a file's user, or the number where it has none; empty for root and ourselves."""
+    number = file.lstat().st_uid
+    if number in (0, os.getuid()):
+        return ""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"{number}"
 
 
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[None]:
-    """Hold a lock that everybody gives back at once; waits for it."""
-    lock = Lock(file)
+    """Hold a lock that everybody gives back at once.
+
+    Raises:
+        TimeoutError: somebody does not give it back within ``HELD_S`` seconds.
+        OSError: it cannot be opened.
+    """
+    lock, end = Lock(file), time.monotonic() + HELD_S
     while not lock.acquire():
+        if time.monotonic() > end:
+            raise TimeoutError(errno.ETIMEDOUT, f"is held by somebody for more than {HELD_S:.0f} s", str(file))
         time.sleep(0.05)
     try:
         yield
@@ -152,15 +204,16 @@ def write_info(image: Path, info: Path, facts: Mapping[str, str]) -> None:
     found = image.stat()
     bound = {**facts, "size": str(found.st_size), "mtime": str(found.st_mtime_ns)}
     fresh = info.with_name(f"{info.name}.{os.getpid()}")
-    fresh.write_text("".join(f"{key}={value}\n" for key, value in bound.items()), encoding="utf-8")
-    fresh.chmod(0o644)
+    with os.fdopen(create(fresh), "w", encoding="utf-8") as note:
+        note.write("".join(f"{key}={value}\n" for key, value in bound.items()))
     fresh.rename(info)
 
 
 def read_info(image: Path, info: Path) -> dict[str, str]:
     """Return what is known of an image; empty when it is not the file that the note was written for."""
     try:
-        lines = info.read_text(encoding="utf-8", errors="replace").splitlines()
+        with os.fdopen(open_plain(info), "r", encoding="utf-8", errors="replace") as note:
+            lines = note.read(NOTE_BYTES).splitlines()
         found = image.stat()
     except OSError:
         return {}

@@ -1,9 +1,10 @@
-"""What is told while images are imported: lines, the table status.tsv, and the state of the background work."""
+"""What is told while images are imported: lines, the user's table, and the state of the background work."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import subprocess
 import time
 from collections.abc import Sequence
@@ -31,9 +32,10 @@ def say(text: str) -> None:
 class Report:
     """Tells how far the jobs are."""
 
-    def __init__(self, jobs: Sequence[Job], logs: Path, log: str, shop: Workshop) -> None:
-        self._jobs, self._logs, self._log, self._shop = jobs, logs, log, shop
+    def __init__(self, jobs: Sequence[Job], logs: Path, log: str, shop: Workshop, again: str) -> None:
+        self._jobs, self._logs, self._log, self._shop, self._again = jobs, logs, log, shop, again
         self._started = time.monotonic()
+        self._with_table = True
 
     def update(self, *, line: bool) -> None:
         """Write table and state; with ``line`` also a line of progress."""
@@ -50,10 +52,10 @@ class Report:
         failed = [job for job in self._jobs if job.state != "ready"]
         detail = f"{len(self._jobs) - len(failed)} of {len(self._jobs)} images are there"
         if stopped:
-            self._background("failed", f"stopped: {detail}", "run download-ngc-containers.sh again")
+            self._background("failed", f"stopped: {detail}", f"to go on: {self._again}")
         elif failed:
             first = failed[0]
-            self._background("failed", f"{detail}; {first.name}: {first.detail}", "repair, then run it again")
+            self._background("failed", f"{detail}; {first.name}: {first.detail}", f"repair, then: {self._again}")
         else:
             self._background("done", detail, percent=100, eta_s=0)
 
@@ -75,20 +77,31 @@ class Report:
         return text + (", unpacking and packing" if there >= total else ""), 100 * there // total, eta_s
 
     def _table(self) -> None:
-        """status.tsv: one line a file. It belongs to whoever made it; others' imports show as images alone."""
-        table = self._logs / "status.tsv"
-        # A disk that is full: the images matter more than the table.
-        with contextlib.suppress(OSError), places.held(self._logs / ".status.lock"):
-            rows = {}
-            if table.exists():
-                if table.stat().st_uid != os.getuid():
-                    return
-                rows = {line.split("\t", 1)[0]: line for line in table.read_text(encoding="utf-8").splitlines()}
-            rows.update({job.name: _row(job) for job in self._jobs if job.state != "waiting"})
-            fresh = table.with_name(".status.tsv.new")
-            fresh.write_text("".join(f"{rows[name]}\n" for name in sorted(rows)), encoding="utf-8")
-            fresh.chmod(0o644)
-            fresh.replace(table)
+        """One line a file, and when it was told. Each user has a table; list-containers.sh shows the newest of all."""
+        table = self._logs / ("status.tsv" if os.getuid() == 0 else f"status.{os.getuid()}.tsv")
+        if not self._with_table:
+            return
+        try:
+            with places.held(self._logs / f".{table.stem}.lock"):
+                self._write_table(table)
+        except TimeoutError as error:
+            self._with_table = False
+            say(f"WARNING {table.name} is not written: {error.filename} {error.strerror}")
+        except OSError:
+            pass  # a disk that is full: the images matter more than the table
+
+    def _write_table(self, table: Path) -> None:
+        rows: dict[str, str] = {}
+        with contextlib.suppress(FileNotFoundError):
+            whose = table.lstat()
+            if whose.st_uid == os.getuid() and stat.S_ISREG(whose.st_mode):
+                with os.fdopen(places.open_plain(table), "r", encoding="utf-8", errors="replace") as old:
+                    rows = {line.split("\t", 1)[0]: line for line in old.read().splitlines()}
+        rows.update({job.name: _row(job) for job in self._jobs if job.state != "waiting"})
+        fresh = table.with_name(f".{table.name}.new")
+        with os.fdopen(places.create(fresh), "w", encoding="utf-8") as new:
+            new.write("".join(f"{rows[name]}\n" for name in sorted(rows)))
+        fresh.replace(table)
 
     def _background(
         self, state: str, detail: str, hint: str = "", percent: int | None = None, eta_s: int | None = None
@@ -107,4 +120,4 @@ class Report:
 
 def _row(job: Job) -> str:
     detail = job.detail if job.state == "failed" else job.image.line
-    return f"{job.name}\t{job.state}\t{' '.join(detail.split())}"
+    return f"{job.name}\t{job.state}\t{' '.join(detail.split())}\t{now()}"

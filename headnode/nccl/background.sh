@@ -27,7 +27,7 @@ nccl::nothing_to_do() { # REASON
 # Its last words become the state: the message and the hint of log::die.
 nccl::install() { # ARGUMENT ...
   local status=0
-  "$INSTALL" "$@" 2>&1 | tee "$OUTPUT" || status=$?
+  SLIPWAY_AGAIN='sudo systemctl restart slipway-nccl' "$INSTALL" "$@" 2>&1 | tee "$OUTPUT" || status=$?
   [ "$status" -ne 0 ] || return 0
   background::status nccl failed "$(sed --quiet '/^slipway: background /d; s/^slipway: //p' "$OUTPUT" | tail --lines=1)" "$LOG" \
     "$(sed --quiet 's/^slipway-hint: //p' "$OUTPUT" | tail --lines=1); then: sudo systemctl restart slipway-nccl"

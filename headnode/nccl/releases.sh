@@ -93,7 +93,7 @@ releases::in_use() {
   printf '%s' "${target##*/}"
 }
 
-releases::rollback() { # PREFIX
+releases::rollback() { # PREFIX: sets RELEASE
   local now name before=''
   releases::home "$1"
   now=$(releases::in_use)
@@ -101,7 +101,8 @@ releases::rollback() { # PREFIX
     if [ "$name" != "$now" ] && [ -f "$NCCL_SHARED/versions/$name/.complete" ]; then before=$name; fi
   done < <(cat "$NCCL_SHARED/.history" 2>/dev/null)
   [ -n "$before" ] || log::die "there is no version to go back to from '${now:-none}'" "see what there is: bash $0 --list"
-  releases::use shared "$NCCL_SHARED/versions/$before"
+  RELEASE=$NCCL_SHARED/versions/$before
+  releases::use shared "$RELEASE"
 }
 
 releases::list() { # PREFIX

@@ -12,7 +12,7 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.s
 
 readonly USER_SCRIPTS="$SLIPWAY_BUNDLE/headnode/user"
 
-# containers.txt belongs to the users. It is replaced only while it still is what an earlier release put there,
+# containers.txt belongs to the site: who may sudo edits it. It is replaced only while it still is what an earlier release put there,
 # which .containers.txt.shipped remembers (on the shared file system: it may outlive this head node).
 scripts::containers_list() { # CONFIG_DIRECTORY
   local list=$1/containers.txt shipped=$1/.containers.txt.shipped new=$SLIPWAY_BUNDLE/containers.txt

@@ -43,11 +43,12 @@ check::compare() { # OUTSIDE INSIDE: prints a line for each node; fails when one
 }
 
 check::main() {
-  local arguments=() nodes=1 outside inside
+  local arguments=() nodes=1 options outside inside
   while [[ ${1-} == --* ]]; do
+    [ -n "${2-}" ] || check::die "$1 without a value" "check-containers.sh [--partition P] [--nodes N] IMAGE" 2
     case $1 in
-      --partition) arguments+=("--partition=${2-}") ;;
-      --nodes) nodes=${2-} ;;
+      --partition) arguments+=("--partition=$2") ;;
+      --nodes) nodes=$2 ;;
       *) check::die "unknown option $1" "check-containers.sh [--partition P] [--nodes N] IMAGE" 2 ;;
     esac
     shift 2
@@ -56,7 +57,8 @@ check::main() {
   [ -f "$1" ] || check::die "$1 is not there" "see /fsx/containers/list-containers.sh" 2
   [[ $nodes =~ ^[1-9][0-9]{0,4}$ ]] || check::die "--nodes $nodes: not a number of nodes" "such as --nodes 2" 2
   arguments+=("--nodes=$nodes")
-  srun --help | grep --quiet -- --container-image ||
+  options=$(srun --help)
+  [[ $options == *--container-image* ]] ||
     check::die "srun does not know --container-image: pyxis is off on this node" "set containers.pyxis: true; see $0 and /var/log/slipway/45-container-runtime.log"
   outside=$(check::ask "${arguments[@]}") ||
     check::die "no job ran within $QUEUE_S s, not even without an image" "see sinfo and squeue"
@@ -68,7 +70,7 @@ check::main() {
     check::die "a job in $1 did not start on every node: see the lines above" "see /var/log/slurmd.log on the node"
   check::compare "$outside" "$inside" ||
     check::die "jobs with --container-image do not run in it on the nodes above" \
-      "on such a node: is /opt/slurm/etc/plugstack.conf there, and 'systemctl restart slurmd'?"
+      "on the head node: sudo scontrol reconfigure; then check again. Still so? Is /opt/slurm/etc/plugstack.conf there on such a node?"
 }
 
 check::main "$@"

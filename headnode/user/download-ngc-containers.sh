@@ -14,17 +14,21 @@
 # permission:  any user who may write to containers/ of the shared file system
 # how often:   by systemd (slipway-containers.service), and by hand, also at the same time: runs share the work
 # on failure:  goes on with the next image; exit 1 at the end, with one line for each image that failed
-# where:       images containers/*.sqsh, what happened logs/ngc-download.log and logs/container-downloads/*.log, the state
-#              of each image logs/container-downloads/status.tsv
+# where:       images containers/*.sqsh; below logs/ what happened: ngc-download.log (of a user without root:
+#              container-downloads/ngc-download.UID.log), container-downloads/IMAGE.log, and the state of each image:
+#              container-downloads/status.tsv (status.UID.tsv); list-containers.sh shows the newest of all
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
 source /opt/slipway/current/bootstrap/common.sh
 
-# The common log belongs to root; a user who may not write to it gets the same lines on the screen only.
-containers::log_to() { # FILE
-  if [ -w "$1" ] || { [ ! -e "$1" ] && [ -w "${1%/*}" ]; }; then
+# Root's runs are told in the common log; a user has one where everybody may put files. A link or another user's file in
+# its place is left alone: then the lines are on the screen only.
+containers::log_to() { # LOGS_DIRECTORY
+  local log=$1/ngc-download.log
+  [ "$(id -u)" -eq 0 ] || log=$1/container-downloads/ngc-download.$(id -u).log
+  if [ ! -L "$log" ] && { [ -O "$log" ] || { [ ! -e "$log" ] && [ -w "${log%/*}" ]; }; }; then
     # It is not stopped with us: the last lines are the ones that tell.
-    exec > >(trap '' TERM INT && exec tee -a "$1") 2>&1
+    exec > >(trap '' TERM INT && exec tee -a "$log") 2>&1
   fi
 }
 
@@ -49,7 +53,7 @@ containers::main() { # [OPTION ...] [LIST]
   done
   list=${list:-$fsx/config/containers.txt}
   [ -r "$list" ] || log::die "$list cannot be read" "name a list: download-ngc-containers.sh LIST"
-  containers::log_to "$fsx/logs/ngc-download.log"
+  containers::log_to "$fsx/logs"
   # -B: nothing is written beside the program. Not with -m, which would take modules from the current directory first:
   # that may be one that others write to.
   PYTHONPATH=$SLIPWAY_BUNDLE exec /usr/bin/python3 -B "$SLIPWAY_BUNDLE/headnode/containers" "${arguments[@]}" -- "$list"

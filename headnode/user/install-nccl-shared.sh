@@ -32,7 +32,8 @@ source "$SLIPWAY_BUNDLE/headnode/nccl/build.sh"
 source "$SLIPWAY_BUNDLE/headnode/nccl/releases.sh"
 
 readonly LOCK_TIMEOUT_S=7200
-INSTALL_PARTIAL=''
+readonly INSTALL_AGAIN=${SLIPWAY_AGAIN:-"sudo bash $0 $*"} # slipway-nccl.service says how it is started again
+INSTALL_PARTIAL='' INSTALL_BEFORE=''
 
 # One install at a time; who comes second waits, then finds most of the work done.
 install::lock() {
@@ -48,7 +49,15 @@ install::lock() {
 install::end() { # EXIT_STATUS
   [ -z "$BUILD_WORK" ] || rm -rf "$BUILD_WORK"
   [ -z "$INSTALL_PARTIAL" ] || rm -rf "$INSTALL_PARTIAL"
-  [ "$1" -eq 0 ] || background::status nccl failed "$BUILD_PHASE failed" "$BUILD_LOG" 'repair what the log says, then: sudo systemctl restart slipway-nccl'
+  if [ "$1" -ne 0 ] && [ -n "$INSTALL_BEFORE" ]; then
+    background::status nccl 'done' "$INSTALL_BEFORE" "$BUILD_LOG"
+  elif [ "$1" -ne 0 ]; then
+    background::status nccl failed "${LOG_REASON:-$BUILD_PHASE failed}" "$BUILD_LOG" "${LOG_HINT:-read $BUILD_LOG}; then: $INSTALL_AGAIN"
+  fi
+}
+
+install::done() { # KIND NCCL_VERSION OFI_VERSION RELEASE
+  background::status nccl 'done' "$(releases::name "$1" "$2" "$3") in $4" "$BUILD_LOG"
 }
 
 install::build() { # KIND NCCL_VERSION OFI_VERSION RELEASE
@@ -76,6 +85,9 @@ install::main() { # KIND [NCCL_TAG [OFI_TAG [PREFIX]]]
   releases::home "$prefix"
   build::check "$kind"
   install::lock
+  # Where all was well, it still is when a version that somebody tried by hand fails; the settings' version is another matter.
+  [ -n "${SLIPWAY_AGAIN:-}" ] ||
+    INSTALL_BEFORE=$(sed --quiet 's/.*"state": "done", "detail": "\([^"]*\)".*/\1/p' "$SLIPWAY_STATE_DIR/background/nccl.json" 2>/dev/null || true)
   trap 'install::end "$?"' EXIT
   file::directory "$NCCL_SHARED" 0755
   file::directory "$NCCL_SHARED/versions" 0755
@@ -85,7 +97,7 @@ install::main() { # KIND [NCCL_TAG [OFI_TAG [PREFIX]]]
     install::build "$kind" "$nccl" "$ofi" "$release"
   fi
   releases::use "$kind" "$release"
-  background::status nccl 'done' "$(releases::name "$kind" "$nccl" "$ofi") in $release" "$BUILD_LOG"
+  install::done "$kind" "$nccl" "$ofi" "$release"
   [ "$kind" = tests ] || log::info "nodes that are up already: bash $NCCL_SHARED/apply-nccl-to-running-nodes.sh"
 }
 
@@ -98,6 +110,7 @@ case ${1:-} in
   --rollback)
     install::lock
     releases::rollback "${2:-$(env::get_path FSX_MOUNT /fsx)}"
+    install::done shared "$(releases::fact "$RELEASE" nccl)" "$(releases::fact "$RELEASE" ofi)" "$RELEASE"
     ;;
   -*) log::die "unknown option '$1'" "the options are --tests-only, --pin, --list, --rollback: see the first lines of $0" ;;
   *) install::main shared "$@" ;;

@@ -2,6 +2,7 @@
 # list-containers.sh: the container images on the shared file system, and those that are not there yet.
 #
 #   One line an image: state, size, the first 12 digits of the manifest's digest, how long ago it was imported, the path.
+#   Of images that are not there, what was told last, by whichever user's import.
 #
 # needs:       nothing but the shared file system
 # permission:  any user
@@ -41,22 +42,29 @@ list::image() { # FILE
   printf "$FORMAT" ready "${size%%[[:space:]]*}" "${digest:0:12}" "$(list::age $(($(date +%s) - $(stat --format %Y "$1"))))" "${1//[[:cntrl:]]/?}"
 }
 
+# Lines NAME, STATE, DETAIL, TIME of the users' tables: of each image the one that was told last.
+list::told() { # DIRECTORY
+  local table tables=()
+  for table in "$1"/status.tsv "$1"/status.*.tsv; do
+    [[ ! -f $table || ! -r $table || -L $table ]] || tables+=("$table")
+  done
+  [ "${#tables[@]}" -eq 0 ] ||
+    awk -F '\t' '$4 >= when[$1] { when[$1] = $4; told[$1] = $0 } END { for (name in told) print told[name] }' "${tables[@]}" | sort
+}
+
 list::main() {
-  local here image status name state detail found=0
+  local here image name state detail found=0
   here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
   for image in "$here"/*.sqsh "$here"/*.sif; do
     [ -f "$image" ] || continue
     found=$((found + 1))
     list::image "$image"
   done
-  status=$here/../logs/container-downloads/status.tsv
-  if [[ -f $status && -r $status ]]; then
-    while IFS=$'\t' read -r name state detail; do
-      [[ $state =~ ^(waiting|importing|failed)$ ]] || continue
-      # shellcheck disable=SC2059
-      printf "$FORMAT" "$state" - '' - "${name//[[:cntrl:]]/?} (${detail//[[:cntrl:]]/ })"
-    done <"$status"
-  fi
+  while IFS=$'\t' read -r name state detail _; do
+    [[ $state =~ ^(waiting|importing|failed)$ ]] || continue
+    # shellcheck disable=SC2059
+    printf "$FORMAT" "$state" - '' - "${name//[[:cntrl:]]/?} (${detail//[[:cntrl:]]/ })"
+  done < <(list::told "$here/../logs/container-downloads")
   printf '%s images in %s\n' "$found" "$here"
 }
 

@@ -52,12 +52,16 @@ HIDDEN = {
 _EMPTY_FILES = ("etc/fstab", "etc/crypttab", "etc/resolv.conf")
 # Debian's own Prometheus is only where the software mirror is made from: a node of ParallelCluster has none.
 _DROPPED_USERS = frozenset({"prometheus"})
-_ABSENT_FILES = (
+# The second part: this machine may be one that Slipway has set up.
+_ABSENT = (
     "usr/lib/systemd/system/prometheus.service",
     "usr/lib/systemd/system/prometheus-node-exporter.service",
     "usr/bin/prometheus",
     "usr/bin/promtool",
     "usr/bin/prometheus-node-exporter",
+    "etc/slipway",
+    "var/lib/slipway",
+    "var/cache/slipway",
 )
 _MPI_PARAMETERS = """\
 # Of the rehearsal's hosts: many ranks share few CPUs, and only eth0 leads to the other hosts.
@@ -151,7 +155,7 @@ def build_upper(upper: Path, spec: HostSpec, head: HostSpec, facts: ClusterFacts
     _hide(upper)
     for name in _EMPTY_FILES:
         write(upper / name, b"")
-    for name in _ABSENT_FILES:
+    for name in _ABSENT:
         _absent(upper / name)
     write(upper / "etc/hostname", f"{spec.name}\n".encode())
     write(upper / "etc/machine-id", f"{secrets.token_hex(16)}\n".encode(), 0o444)
@@ -200,7 +204,7 @@ def _other_homes(users: Iterable[pwd.struct_passwd]) -> dict[str, int]:
 
 
 def _absent(path: Path) -> None:
-    """A whiteout: the file of the lower layer is not there."""
+    """A whiteout: the file or directory of the lower layer is not there."""
     if Path("/", *path.parts[-_depth(path) :]).exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         os.mknod(path, 0o600 | 0o020000, os.makedev(0, 0))
@@ -208,7 +212,7 @@ def _absent(path: Path) -> None:
 
 def _depth(path: Path) -> int:
     """How many of the path's last parts name the file below the root."""
-    return next(len(Path(name).parts) for name in _ABSENT_FILES if path.match(name))
+    return next(len(Path(name).parts) for name in _ABSENT if path.match(name))
 
 
 def _accounts(upper: Path) -> None:

@@ -41,6 +41,8 @@ ExecStart=/bin/true
 WantedBy=multi-user.target
 """
 SYSFS_DROP_IN = f"[Service]\nEnvironment=SLIPWAY_SYSFS=/{SYSFS}\n"
+SYSFS_PROFILE = f"export SLIPWAY_SYSFS=/{SYSFS}\n"  # slipway-health, typed
+SYSFS_SUDO = "Defaults env_keep += SLIPWAY_SYSFS\n"
 File = tuple[bytes, int]
 
 
@@ -49,7 +51,11 @@ def files(spec: HostSpec) -> dict[str, File]:
     facts = INSTANCE_TYPES.get(spec.instance_type)
     if spec.role != "compute" or facts is None:
         return {}
-    found = {"etc/systemd/system/slipway-health.service.d/rehearsal.conf": (SYSFS_DROP_IN.encode(), 0o644)}
+    found = {
+        "etc/systemd/system/slipway-health.service.d/rehearsal.conf": (SYSFS_DROP_IN.encode(), 0o644),
+        "etc/profile.d/rehearsal.sh": (SYSFS_PROFILE.encode(), 0o644),
+        "etc/sudoers.d/91-rehearsal": (SYSFS_SUDO.encode(), 0o440),
+    }
     if facts.gpus:
         found.update(_gpus(facts))
     if "efa" in spec.features:

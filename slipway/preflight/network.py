@@ -12,6 +12,7 @@ from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running import Instances
 from slipway.preflight.words import listed
+from slipway.rules.software import PRIVATE_ECR
 from slipway.settings import PRIVATE_RANGES, Settings
 from slipway.source import PathKey
 
@@ -28,6 +29,7 @@ COMPUTE: tuple[PathKey, ...] = ("network", "compute_subnet_id")
 # The last one of the first row is for the parameter that names the nodes' bundle.
 NODE_ENDPOINTS = ("logs", "cloudformation", "ec2", "s3", "dynamodb", "ssm")
 SESSION_ENDPOINTS = ("ssmmessages",)
+ECR_ENDPOINTS = ("ecr.api", "ecr.dkr")  # passwords, then manifests; layers come from S3. Source: ECR user guide
 
 
 def _has_own_vpc(settings: Settings) -> bool:
@@ -254,6 +256,14 @@ def _isolated(
         yield warning(path, text, "copy it to a bucket and name that: software_mirror: s3://BUCKET/PREFIX")
 
 
+def _images_from_outside(settings: Settings, subnet_id: str) -> Iterator[Answer]:
+    """Images of registries that no VPC endpoint leads to."""
+    for index, image in enumerate(settings.images):
+        if not PRIVATE_ECR.match(image.removeprefix("docker://")):
+            text = f"{subnet_id} has no way to the internet, and {image} comes from there"
+            yield warning(("images", index), text, "copy the image to a private repository of ECR, and name that")
+
+
 def ask_head_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
     """The head node reaches AWS, and can be reached as the settings want."""
     routes, subnet_id = Routes(settings, aws), settings.network.head_node_subnet_id or ""
@@ -269,6 +279,7 @@ def ask_head_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
         yield fault(HEAD, f"{closed}: the head node would reach nothing", hint)
     elif way.kind == "none":
         yield from _isolated(settings, routes, HEAD, subnet_id, _head_endpoints(settings))
+        yield from _images_from_outside(settings, subnet_id)
     else:
         address = "a public address" if public else "no public address"
         yield ok(HEAD, f"{subnet_id} has a way out through {way.target}; the head node gets {address}")
@@ -281,7 +292,10 @@ def _head_endpoints(settings: Settings) -> tuple[str, ...]:
     slurm = settings.slurm
     named = settings.ngc_secret_arn or slurm.database or slurm.external_slurmdbd
     secrets = ("secretsmanager",) if named else ()
-    return (*NODE_ENDPOINTS, *SESSION_ENDPOINTS, *metrics, *secrets)
+    images = (
+        ECR_ENDPOINTS if any(PRIVATE_ECR.match(image.removeprefix("docker://")) for image in settings.images) else ()
+    )
+    return (*NODE_ENDPOINTS, *SESSION_ENDPOINTS, *metrics, *secrets, *images)
 
 
 def _reached_from_outside(settings: Settings) -> Iterator[Answer]:
@@ -411,6 +425,11 @@ QUESTIONS = (
             (
                 Status.WARNING,
                 "SSH is allowed from 203.0.113.0/24, and the head node has no public address to reach it at",
+            ),
+            (
+                Status.WARNING,
+                "subnet-0123456789abcdef0 has no way to the internet, and docker://nvcr.io#nvidia/pytorch:24.01-py3 "
+                "comes from there",
             ),
         ),
         ask=ask_head_routes,

@@ -197,6 +197,18 @@ def _plugin_type(s: Settings) -> Iterator[Finding]:
             yield ("nccl", "ofi_version"), f"the plugin knows {name} since {since}", f"take v{since} or newer"
 
 
+def _environment_unused(s: Settings) -> Iterator[Finding]:
+    if s.nccl.environment == "legacy" and s.nccl.source == "image":
+        text = "has no effect: without a shared NCCL nobody's environment is changed"
+        yield ("nccl", "environment"), text, "set nccl.source: shared, or leave it out"
+
+
+def _health_unused(s: Settings) -> Iterator[Finding]:
+    if s.health.resume and not (s.health.enabled and s.health.drain):
+        text = "has no effect: only a node that the checks drained is resumed"
+        yield ("health", "resume"), text, "set health.enabled and health.drain: true, or leave it out"
+
+
 def _scripts(s: Settings) -> Iterator[Finding]:
     tables: list[tuple[Place, tuple[Script, ...], int]] = [
         (("head_node", "scripts"), s.head_node.scripts, HEAD_STEPS_S)
@@ -366,6 +378,26 @@ RULES = (
         "v1.15.0 or newer",
         keys=(*PAIR_KEYS, "queues.instance_type", "queues.efa"),
         find=_plugin_type,
+    ),
+    Rule(
+        name="nccl-environment-unused",
+        severity="warning",
+        why="Jobs run with other variables than the settings say, and older figures are not reproduced.",
+        source="compute/steps/30-nccl.sh",
+        example="nccl.environment = 'legacy': has no effect: without a shared NCCL nobody's environment is changed. "
+        "Hint: set nccl.source: shared, or leave it out",
+        keys=("nccl.environment", "nccl.source"),
+        find=_environment_unused,
+    ),
+    Rule(
+        name="health-resume-unused",
+        severity="warning",
+        why="Whoever reads the settings expects nodes to come back by themselves.",
+        source="bootstrap/health/slurm.py",
+        example="health.resume = true: has no effect: only a node that the checks drained is resumed. Hint: set "
+        "health.enabled and health.drain: true, or leave it out",
+        keys=("health.resume", "health.drain", "health.enabled"),
+        find=_health_unused,
     ),
     Rule(
         name="scripts-time",

@@ -1,4 +1,4 @@
-"""A throw-away machine with a real systemd: an overlay of this machine's root, booted by systemd-nspawn.
+"""A throw-away machine with a real systemd: an overlay of this machine's root, or of another, booted by systemd-nspawn.
 
 It has its own network (loopback only), its own /root and a tmpfs as /fsx, and ends with the process that booted it.
 """
@@ -22,7 +22,7 @@ set -eu
 work=$1 trace=()
 mount -t tmpfs -o size=2g slipway-test "$work"
 mkdir "$work/upper" "$work/work" "$work/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/work" "$work/root"
+mount -t overlay overlay -o "lowerdir=$4,upperdir=$work/upper,workdir=$work/work" "$work/root"
 mount -t tmpfs run /run
 mkdir -p /run/netns /run/lock "$work/root/fsx"
 ip netns add test
@@ -31,7 +31,7 @@ ip netns exec test ip link set lo up
 echo head >"$work/root/etc/hostname"
 mkdir -p "$work/root/etc/systemd/system"
 printf '[Unit]\nRequires=basic.target\nAfter=basic.target\nAllowIsolate=yes\n' >"$work/root/etc/systemd/system/test-host.target"
-rm -rf "$work/root/etc/prometheus"
+rm -rf "$work/root/etc/prometheus" "$work"/root/{etc,opt,var/lib,var/cache,var/log}/slipway
 if [ -n "$2" ]; then
   trace=(--bind="$2:$3")
   mkdir -p "$work/root/etc/systemd/system.conf.d"
@@ -58,12 +58,13 @@ class Host:
 
     Args:
         work: an empty directory; a tmpfs is mounted over it, in the machine's own mount namespace only.
+        root: the directory that the machine's root is an overlay of; nothing in it is changed.
     """
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, root: Path = Path("/")) -> None:
         command = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"]
         command += ["--propagation", "private", "bash", "-c", _BOOT, "boot", str(work)]
-        command += [str(TRACE or ""), TRACE_INSIDE]
+        command += [str(TRACE or ""), TRACE_INSIDE, str(root)]
         self.log = work.with_suffix(".log")
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -71,7 +71,7 @@ def test_list_of_the_guide_in_both_forms_is_imported_once(head: Host, registry: 
     # What upper layers took away is gone; the image's devices were never made.
     assert not {"squashfs-root/opt/gone", "squashfs-root/opt/old/x", "squashfs-root/dev/bad"} & set(files)
     table = head.run("cat /fsx/logs/container-downloads/status.tsv").stdout
-    assert f"{PYTORCH}.sqsh\tready\tdocker://nvcr.io#nvidia/pytorch:24.01-py3\n" in table
+    assert f"{PYTORCH}.sqsh\tready\tdocker://nvcr.io#nvidia/pytorch:24.01-py3\t20" in table
     digest = head.run(
         f"curl -sI -u '$oauthtoken:{KEY}' -H 'Accept: application/vnd.docker.distribution.manifest.v2+json' "
         "http://127.0.0.1:5000/v2/nvidia/pytorch/manifests/24.01-py3 | sed -n 's/^Docker-Content-Digest: //p' | tr -d '\\r\\n'"
@@ -177,6 +177,37 @@ def test_user_without_root_imports_beside_roots_images(head: Host) -> None:
     assert head.run("stat -c %U /fsx/containers/nvcr.io_public_small-1.sqsh").stdout == "nobody\n"
 
 
+def test_what_a_user_without_root_was_told_is_in_a_log_and_in_the_listing(head: Host) -> None:
+    user = "setpriv --reuid=nobody --regid=nogroup --clear-groups"
+    run = wanted(head, "docker://nvcr.io#nvidia/jax:24.01-py3", "docker://nvcr.io#nvidia/jax:24.99")
+    done = head.run(f"export NGC_API_KEY=nvapi-wrong; {run}", check=False)
+    assert "refused the key (HTTP 401)" in head.run("/fsx/containers/list-containers.sh").stdout
+    done = head.run(f"{KEYED} {user} {run}", check=False)
+    assert (done.returncode, "1 of 2 images are there" in done.stdout) == (1, True)
+    number = head.run("id -u nobody").stdout.strip()
+    assert "1 of 2 images are there" in head.run(f"cat /fsx/logs/container-downloads/ngc-download.{number}.log").stdout
+    # The newest word of each image, whoever's: root's refusals are of before.
+    listing = head.run(f"/fsx/containers/list-containers.sh; {user} /fsx/containers/list-containers.sh").stdout
+    assert listing.count("failed ") == 2
+    assert listing.count("has no nvidia/jax:24.99 (HTTP 404)") == 2
+    assert listing.count("ready ") == 2
+    # Then root's word is the newest.
+    head.run(f"{user} sed -i s/20..-..-..T/2020-01-01T/ /fsx/logs/container-downloads/status.{number}.tsv")
+    head.run(f"export NGC_API_KEY=nvapi-wrong; {wanted(head, 'docker://nvcr.io#nvidia/jax:24.99')}", check=False)
+    listing = head.run("/fsx/containers/list-containers.sh").stdout
+    assert "refused the key (HTTP 401)" in listing
+    assert "HTTP 404" not in listing
+    # What others put in place of a user's table or log is not followed.
+    place = "/fsx/logs/container-downloads"
+    head.run(
+        f"rm {place}/*.{number}.*; echo mine >/srv/mine; chmod 666 /srv/mine; ln -s /srv/mine {place}/ngc-download.{number}.log"
+    )
+    head.run(
+        f"ln -s /srv/mine {place}/status.{number}.tsv; {KEYED} {user} {wanted(head, 'docker://nvcr.io#public/small:1')}"
+    )
+    assert head.run("cat /srv/mine; /fsx/containers/list-containers.sh >/dev/null").stdout == "mine\n"
+
+
 # ------------------------------------------------------------------------------------------------------------- the keys
 
 
@@ -233,9 +264,13 @@ def test_what_a_registry_refuses_is_said_and_the_other_images_come(
     assert said in done.stdout
     assert "1 of 2 images are there" in done.stdout
     assert said[:60] in head.run("/fsx/containers/list-containers.sh").stdout
+    log = re.search(r"\(log: (/fsx/logs/container-downloads/\S+\.log)\)", done.stdout)
+    assert log is not None
+    assert said in head.run(f"cat {log[1]}").stdout
     state = json.loads(head.run("cat /var/lib/slipway/background/containers.json").stdout)
     assert state["state"] == "failed"
     assert said[:60] in state["detail"]
+    assert state["hint"] == "repair, then: sudo bash /fsx/scripts/download-ngc-containers.sh /srv/list"
 
 
 # ------------------------------------------------------------------------------------------------------------ the tags

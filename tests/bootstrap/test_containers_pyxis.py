@@ -162,6 +162,7 @@ def test_node_whose_slurmd_has_no_plugin_stack_is_found(head: Host) -> None:
     assert done.returncode == 1
     assert "FAILED  head: the job ran on the node itself" in done.stdout
     assert "jobs with --container-image do not run in it on the nodes above" in done.stdout
+    assert "slipway-hint: on the head node: sudo scontrol reconfigure" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -171,6 +172,8 @@ def test_node_whose_slurmd_has_no_plugin_stack_is_found(head: Host) -> None:
         ("/fsx/none", "/fsx/none is not there"),
         (f"--nodes two {IMAGE}", "--nodes two: not a number of nodes"),
         (f"--node 2 {IMAGE}", "unknown option --node"),
+        ("--nodes", "--nodes without a value"),
+        ("--partition", "--partition without a value"),
     ],
 )
 def test_wrong_use_of_the_check(head: Host, arguments: str, said: str) -> None:

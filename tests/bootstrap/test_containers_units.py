@@ -39,7 +39,7 @@ def test_lines_in_every_form(line: str, registry: str, repository: str, referenc
 @pytest.mark.parametrize(
     "line",
     ["", "nvcr.io/nvidia/pytorch", "docker://", "docker://A/b", "docker://a b", "docker://a;b", "docker://../x", "docker://nvcr.io#",
-     "docker://nvcr.io#a/b:", "docker://a$(id)", "docker://nvcr.io##a", "docker://x@sha256:12", "docker:///a", "docker://a//b/"],
+     "docker://nvcr.io#a/b:", "docker://a$(id)", "docker://nvcr.io##a", "docker://x@sha256:12", "docker:///a", "docker://a//b/", "docker://a/../b", "docker://a._b"],
 )  # fmt: skip
 def test_lines_that_are_no_image(line: str) -> None:
     with pytest.raises(ValueError, match="not docker://REGISTRY/NAME:TAG"):

@@ -68,7 +68,9 @@ def test_head_node_and_types_nobody_knows_get_no_stand_ins() -> None:
     assert hardware.files(HostSpec("h", "10.0.0.1", "head", "m5.large", 2, 1)) == {}
     assert hardware.files(HostSpec("c", "10.0.0.2", "compute", "x9.nothing", 2, 1, queue="q")) == {}
     plain = hardware.files(HostSpec("c", "10.0.0.2", "compute", "m5.large", 2, 1, queue="q"))
-    assert list(plain) == ["etc/systemd/system/slipway-health.service.d/rehearsal.conf"]
+    assert list(plain) == [
+        "etc/systemd/system/slipway-health.service.d/rehearsal.conf", "etc/profile.d/rehearsal.sh", "etc/sudoers.d/91-rehearsal"
+    ]  # fmt: skip
 
 
 def test_persistence_and_fabric_manager_are_turned_on_once(p5: Host) -> None:
@@ -106,12 +108,16 @@ def test_broken_gpu_is_drained_by_the_unit(p5: Host) -> None:
         == "update nodename=head state=drain reason=slipway: gpu 3: 12 uncorrectable ECC errors (limit 0 errors, no flag)\n"
     )
     assert "gpu-ecc=fail" in p5.run("tail -n 1 /var/log/slipway/health.log").stdout
-    assert 'check="gpu-ecc"} 2' in p5.run("cat /var/lib/node_exporter/textfile/slipway_health.prom").stdout
+    assert 'check="gpu-ecc"} 2' in p5.run("cat /var/lib/node-exporter/textfile/slipway_health.prom").stdout
 
 
 def test_the_command_looks_and_changes_nothing(p5: Host) -> None:
     step(p5, HEALTH)
-    done = p5.run(f"SLIPWAY_SYSFS=/{hardware.SYSFS} slipway-health", check=False)
+    # Typed at a login shell, and with sudo there: both see the stand-in of the EFA devices.
+    for typed in ("slipway-health --json", "sudo slipway-health --json"):
+        told = json.loads(p5.run(f"bash -l -c '{typed}' 2>/dev/null", check=False).stdout)
+        assert next(one["status"] for one in told["checks"] if one["check"] == "efa") == "ok"
+    done = p5.run("bash -l -c slipway-health", check=False)
     assert done.stdout.splitlines()[0].endswith("only looked")
     assert p5.run("cat /srv/calls").stdout == ""
     assert p5.run("find /opt/slipway/releases -name __pycache__").stdout == ""

@@ -109,10 +109,8 @@ def efa_device(root: Path, name: str, driver: str = "efa", **counters: str) -> N
     device = root / "sys/class/infiniband" / name
     port = device / "ports/1/hw_counters"
     port.mkdir(parents=True)
-    drivers = root / "sys/bus/pci/drivers" / driver
-    drivers.mkdir(parents=True, exist_ok=True)
     (device / "device").mkdir()
-    (device / "device/driver").symlink_to(drivers)
+    (device / "device/uevent").write_text(f"DRIVER={driver}\nPCI_CLASS=20000\n" if driver else "PCI_CLASS=20000\n")
     (device / "ports/1/state").write_text("4: ACTIVE\n")
     for counter, value in counters.items():
         (port / counter).write_text(f"{value}\n")
@@ -127,6 +125,8 @@ def node(tmp_path: Path) -> Path:
     (tmp_path / "sys/class/infiniband/rdmap1s6/hw_counters").mkdir()
     (tmp_path / "sys/class/infiniband/rdmap1s6/hw_counters/create_qp_err").write_text("2\n")
     efa_device(tmp_path, "mlx5_0", driver="mlx5_core", port_xmit_wait="3")
+    efa_device(tmp_path, "rdmap2s6", driver="", tx_bytes="1")  # no driver has it (any more)
+    (tmp_path / "sys/class/infiniband/rdmap3s6").mkdir()
     for mount in ("abcd-ffff8881", "abcd-ffff8882"):
         (tmp_path / "proc/fs/lustre/llite" / mount).mkdir(parents=True)
         (tmp_path / "proc/fs/lustre/llite" / mount / "stats").write_text(LLITE_STATS)

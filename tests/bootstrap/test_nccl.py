@@ -103,6 +103,7 @@ def test_other_gpus_get_a_version_of_their_own_beside_it(built: Host) -> None:
     assert "/usr/local/cuda/bin/nvcc" in built.run("cat /srv/ccache").stdout
     # Back to the first one, and forward again.
     assert built.run(f"{INSTALL} --rollback; readlink /fsx/nccl/current").stdout.endswith("versions/2.28.7-1_1.17.2\n")
+    assert state(built)["detail"] == f"NCCL 2.28.7-1 with the plugin 1.17.2 in {RELEASE}"
     assert built.run(f"{INSTALL} --rollback; readlink /fsx/nccl/current").stdout.endswith("1.17.2.2\n")
     built.run(f"{INSTALL} --rollback")
 
@@ -163,6 +164,7 @@ def test_sources_that_fail_change_nothing(built: Host, case: str) -> None:
     built.run("rm -rf /var/cache/slipway")
     setting(built, NCCL_GPU_ARCHS="90 103")  # so that it is built
     before = built.run("ls -A /fsx/nccl/versions; readlink /fsx/nccl/current").stdout
+    told = state(built)["detail"]
     done = built.run(GUIDE, check=False)
     after = built.run("ls -A /fsx/nccl/versions; readlink /fsx/nccl/current").stdout
     setting(built)
@@ -170,7 +172,8 @@ def test_sources_that_fail_change_nothing(built: Host, case: str) -> None:
     assert message in done.stdout
     assert f"slipway-hint: {hint}" in done.stdout
     assert (after, built.run(LEFT, check=False).stdout) == (before, "")
-    assert state(built)["state"] == "failed"
+    # Typed by hand: the NCCL in use is whole, and its state stays.
+    assert (state(built)["state"], state(built)["detail"]) == ("done", told)
 
 
 def test_nothing_to_go_back_to_is_said(fresh: Host) -> None:
@@ -189,6 +192,12 @@ def test_a_compiler_that_hangs_is_ended_and_said(fresh: Host) -> None:
     done = fresh.run(GUIDE, check=False)
     fresh.run("rm /usr/local/bin/timeout")
     assert "it took more than 5400 s" in done.stdout
+    # There is no NCCL in use that the state could be of: it repeats the reason, and the command.
+    found = state(fresh)
+    assert found["state"] == "failed"
+    assert found["detail"].startswith("building NCCL 2.28.7-1 for sm_90 with ")
+    assert found["detail"].endswith(" failed (exit 124)")
+    assert found["hint"].endswith("; then: sudo bash /fsx/nccl/install-nccl-shared.sh v2.28.7-1 v1.17.2-aws /fsx")
 
 
 @pytest.mark.parametrize("place", ["work", "shared"])
@@ -268,6 +277,18 @@ def test_file_with_another_checksum_is_refused(fresh: Host) -> None:
     assert done.returncode == 1
     assert "do not use it" in done.stdout
     assert fresh.run("ls /fsx/nccl/versions; ls /fsx/nccl/current", check=False).returncode == 2
+
+
+def test_failure_of_the_unit_is_a_fault_and_one_by_hand_leaves_the_state_of_before(fresh: Host) -> None:
+    fresh.run("echo x >>/srv/s3/mirror/nccl-2.28.7-1.tar.gz")
+    fresh.put(STATE, json.dumps({"name": "nccl", "state": "done", "detail": "of before"}).encode())
+    fresh.run(GUIDE, check=False)
+    assert (state(fresh)["state"], state(fresh)["detail"]) == ("done", "of before")
+    fresh.run(f"SLIPWAY_AGAIN='sudo systemctl restart slipway-nccl' {GUIDE}", check=False)
+    found = state(fresh)
+    assert found["state"] == "failed"
+    assert "has sha256" in found["detail"]
+    assert found["hint"].endswith("; then: sudo systemctl restart slipway-nccl")
 
 
 def test_archive_that_is_none_is_refused(fresh: Host) -> None:

@@ -130,7 +130,7 @@ def test_acceptance_waits_for_a_build_under_way_and_says_so(head: Host) -> None:
     late = head.run(RUN, check=False)
     setting(head, ACCEPTANCE_SCENARIO="all-reduce", ACCEPTANCE_BUILD_WAIT_S="90")
     out = head.run(
-        f"({RUN} >/srv/out 2>&1; echo $? >>/srv/out) & for i in $(seq 300); do grep -q waiting /srv/out && break; sleep 0.1; done; "
+        f"({RUN} >/srv/out 2>&1; echo $? >>/srv/out) & for i in $(seq 300); do grep -qs waiting /srv/out && break; sleep 0.1; done; "
         "cp /srv/out /srv/before; : >/srv/gate; wait; cat /srv/before; echo ---; cat /srv/out"
     ).stdout
     head.run("mv /usr/local/cuda/bin/nvcc.real /usr/local/cuda/bin/nvcc; rm /srv/gate")

@@ -134,6 +134,9 @@ def test_the_head_node_knows_slurm_the_others_and_the_last_acceptance(head: Node
     put(head.fsx / "results/20261127-1/report.json", {"run_id": "old", "verdict": "accepted"})
     put(head.fsx / "results/20261128-1/report.json", {"run_id": "new", "verdict": "not accepted", "tests": [1] * 9})
     (head.fsx / "results/20261128-2").mkdir()  # still running
+    if os.geteuid() == 0:  # what another user put there is no verdict
+        put(head.fsx / "results/20261128-3/report.json", {"run_id": "planted", "verdict": "accepted"})
+        os.chown(head.fsx / "results/20261128-3", 1000, 1000)
     # The reader of the shared file system is a process of its own: it finds the mount as the node's own one would.
     found = head.program.own() | {"slurm": head.program.slurm()} | head.program.shared(head.fsx)
     assert found["slurm"]["nodes"] == [

@@ -157,8 +157,11 @@ def test_hanging_step_is_ended_and_named(head: Host) -> None:
 
 def test_compute_node_twice_the_same(node: Host) -> None:
     node.run("echo stale >/etc/profile.d/unrelated.sh")
+    node.run("mkdir -p /var/lib/slipway/steps; echo '{}' >/var/lib/slipway/steps/05-of-an-earlier-release.json")
     first = node.run(COMPUTE).stdout
     assert "step compute/30-nccl ok" in first
+    records = node.run("cd /var/lib/slipway/steps && ls").stdout.replace(".json", ".sh")
+    assert records == node.run("cd /opt/slipway/current/compute/steps && ls").stdout
     before = node.snapshot("/fsx/logs")
     node.run(COMPUTE)
     after = node.snapshot("/fsx/logs")

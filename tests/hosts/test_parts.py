@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rehearsal.hosts import FaultSpecError, HostsError, HostSpec, NodeFailed, cgroups, slurm
+from rehearsal.hosts import FaultSpecError, HostsError, HostSpec, NodeFailed, cgroups, image, slurm
 from rehearsal.hosts.actions import CustomAction, custom_actions, fetch_script
 from rehearsal.hosts.commands import communicate
 from rehearsal.hosts.faults import Fault, match_name, parse_fault
@@ -219,3 +220,16 @@ def test_enroot_stand_in_refuses_as_the_real_one(tmp_path: Path) -> None:
     assert again.returncode == 1
     assert "File already exists" in again.stderr
     assert enroot("import", "docker://A#B").returncode == 1
+
+
+@pytest.mark.hosts
+def test_states_of_a_machine_that_slipway_set_up_are_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"etc/slipway", "var/lib/slipway", "var/cache/slipway"} <= set(image._ABSENT)
+    # Any directory of this machine, as those are on one that is a node too; what is not there needs no whiteout.
+    there, absent = str(tmp_path.relative_to("/")), "var/lib/slipway-is-not-here"
+    monkeypatch.setattr(image, "_ABSENT", (there, absent))
+    for name in (there, absent):
+        image._absent(tmp_path / "upper" / name)
+    whiteout = (tmp_path / "upper" / there).lstat()
+    assert (stat.S_ISCHR(whiteout.st_mode), whiteout.st_rdev) == (True, 0)
+    assert not (tmp_path / "upper" / absent).exists()
