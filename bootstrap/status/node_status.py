@@ -222,18 +222,19 @@ def compact(node: dict[str, Any]) -> dict[str, Any]:
         "steps": {state: states.count(state) for state in ("ok", "reported", "failed")},
         "seconds": round(sum(float(step.get("seconds") or 0) for step in steps), 1),
         "bad_steps": [step for step in steps if step.get("status") != "ok"],
-        # The health timer shares a node's state again and again; without it what was going on may be done by now.
-        "background": [
-            one
-            for one in node.get("background", [])
-            if one.get("state") == "failed" or (node.get("health") and one.get("state") != "done")
-        ],
+        "background": [one for one in node.get("background", []) if _still_true(one, node)],
         "health": node.get("health") if (node.get("health") or {}).get("status") not in (None, "ok") else None,
     }
 
 
+def _still_true(work: dict[str, Any], node: dict[str, Any]) -> bool:
+    """Whether this is worth telling. The health timer shares a node's state again and again; without it what was going
+    on at the node's setup may be done by now."""
+    return work.get("state") == "failed" or (bool(node.get("health")) and work.get("state") != "done")
+
+
 def acceptance(results: Path) -> dict[str, Any] | None:
-    """The newest run of root's (or one's own) that has a report; runs are named by their start. Everyone may write to this folder."""
+    """The newest run of root's (or one's own) that has a report, by its start: everyone may write to this folder."""
     for run in sorted((path for path in results.glob("*") if path.is_dir()), reverse=True):
         found = _object(run / "report.json")
         if found and run.lstat().st_uid in (0, os.getuid()):

@@ -1,0 +1,25 @@
+#!/bin/bash
+# background-ended.sh NAME: says of a background work that was killed that it failed: by itself it would stay "running".
+#
+# needs:       systemd, which sets SERVICE_RESULT
+# permission:  root
+# how often:   by systemd, after each end of slipway-NAME.service (ExecStopPost)
+# on failure:  the state stays as it was
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
+
+ended::field() { # NAME KEY
+  sed --quiet "s/.*\"$2\": \"\([^\"]*\)\".*/\1/p" "$SLIPWAY_STATE_DIR/background/$1.json"
+}
+
+ended::main() { # NAME
+  local log
+  [ "${SERVICE_RESULT:-success}" != success ] || return 0
+  [[ $(ended::field "$1" state) =~ ^(waiting|running)$ ]] || return 0
+  log=$(ended::field "$1" log)
+  background::status "$1" failed "ended ($SERVICE_RESULT) while: $(ended::field "$1" detail)" "$log" \
+    "see 'journalctl -u slipway-$1', repair, then: sudo systemctl restart slipway-$1"
+}
+
+ended::main "$1"
