@@ -60,7 +60,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Keep the temporary files of all others away from the tests that look for what was left in /tmp."""
-    if "PYTEST_XDIST_WORKER" not in os.environ or _needs_the_machine(item):
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    if "@" not in item.nodeid:
+        raise pytest.UsageError("the groups of tests are lost: run with --dist loadgroup, and the pinned pytest")
+    if _needs_the_machine(item):
         return (yield)
     folder = item.session.config.stash.get(_FOLDER, None)
     if folder is None:
