@@ -53,7 +53,7 @@ QUESTIONS = (
             (Status.WARNING, "the cluster costs 20,978 USD a month at most: above the budget of 1,000 USD"),
             (
                 Status.WARNING,
-                "the cluster costs 1,598 USD a month at most, 91,875 more for the reservations: above the budget of"
+                "the cluster costs 1,615 USD a month at most, 91,875 more for the reservations: above the budget of"
                 " 1,000 USD",
             ),
         ),

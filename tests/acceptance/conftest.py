@@ -210,7 +210,7 @@ PartitionName=train Nodes=gpu-[1-{self.nodes}] Default=YES MaxTime=INFINITE Stat
         return "\n".join([*kept, self.more.replace("ROOT", str(self.root))]) + "\n"
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """The first of `count` ports in a row that are free now, away from the range for outgoing connections."""
     for first in range(20000 + os.getpid() % 5000, 32000, count):
         sockets = []
@@ -240,7 +240,7 @@ def loopback_slurm(
         pytest.skip(f"needs root and Slurm's daemons (missing: {', '.join(missing) or 'root'})")
     root = Path(tempfile.mkdtemp(prefix="acceptance-slurm-", dir="/tmp"))
     root.chmod(0o755)
-    cluster = LoopbackSlurm(root, _free_ports(nodes + 2), nodes=nodes, more=more, before=before)
+    cluster = LoopbackSlurm(root, free_ports(nodes + 2), nodes=nodes, more=more, before=before)
     try:
         cluster.start()
         yield cluster

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPOSITORY, Finished, LoopbackSlurm, loopback_slurm, make_programs, make_scenario
+from conftest import REPOSITORY, Finished, LoopbackSlurm, free_ports, loopback_slurm, make_programs, make_scenario
 
 pytestmark = pytest.mark.hosts
 Run = Callable[..., Finished]
@@ -378,9 +378,7 @@ def _answers(port: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(any(shutil.which(name) is None for name in DATABASE), reason="needs MariaDB and slurmdbd")
 def test_accounting_answers_for_a_job_that_slurm_has_forgotten(tmp_path: Path) -> None:
-    from conftest import _free_ports
-
-    accounting = Accounting(_free_ports(2))
+    accounting = Accounting(free_ports(2))
     more = (
         "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
         "AccountingStoragePass=ROOT/munge/socket\n"

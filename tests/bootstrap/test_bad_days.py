@@ -186,13 +186,13 @@ LONELY = {
     ),
     "head: its state cannot be shared": (
         "headnode/steps/90-report.sh",
-        "mount -o remount,ro /fsx",
+        "rm -f /fsx/logs/slipway/nodes/*.json; mount -o remount,ro /fsx",  # what is there already is not written again
         "mount -o remount,rw /fsx",
         "could not be shared",
     ),
     "compute: its state cannot be shared": (
         "compute/steps/90-report.sh",
-        "mount -o remount,ro /fsx",
+        "rm -f /fsx/logs/slipway/nodes/*.json; mount -o remount,ro /fsx",
         "mount -o remount,rw /fsx",
         "could not be shared",
     ),

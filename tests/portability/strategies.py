@@ -31,7 +31,9 @@ words = st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,12}", fullmatch=True)
 parameter_names = st.from_regex(r"X[A-Za-z0-9]{1,12}", fullmatch=True)  # no parameter that a rule could know
 values = st.one_of(st.integers(0, 10**6), st.from_regex(r"[A-Za-z0-9_./:=-][A-Za-z0-9_./:=,-]{0,20}", fullmatch=True))
 hosts = st.from_regex(r"[a-z][a-z0-9.-]{0,12}[a-z0-9]", fullmatch=True)
-free_text = st.text(st.characters(codec="utf-8", exclude_characters="\n"), min_size=1, max_size=30)
+free_text = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cc",), exclude_characters="\u2028\u2029"), min_size=1, max_size=30
+)
 buckets = st.from_regex(r"[a-z0-9][a-z0-9-]{3,20}[a-z0-9]", fullmatch=True)
 
 

@@ -49,15 +49,20 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 def of_other_tests(pid: int) -> bool:
-    """Whether a process descends from another process of the test suite, which boots hosts at the same time."""
-    while pid > 1:
+    """Whether a process descends from another process of the test suite, which boots hosts at the same time.
+
+    Where the suite runs in several processes, they are children of one: what descends from that, and not from this
+    process, is another one's.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return False
+    while pid not in (1, os.getpid()):
+        if pid == os.getppid():
+            return True
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
             status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         except OSError:
             return True  # it has ended meanwhile: nothing is left of it
-        if pid != os.getpid() and b"execnet" in words:
-            return True
         pid = int(status.split("PPid:", 1)[1].split()[0])
     return False
 
