@@ -210,9 +210,12 @@ PartitionName=train Nodes=gpu-[1-{self.nodes}] Default=YES MaxTime=INFINITE Stat
         return "\n".join([*kept, self.more.replace("ROOT", str(self.root))]) + "\n"
 
 
-def free_ports(count: int) -> int:
-    """The first of `count` ports in a row that are free now, away from the range for outgoing connections."""
-    for first in range(20000 + os.getpid() % 5000, 32000, count):
+def free_ports(count: int, beside: int = 0) -> int:
+    """The first of `count` ports in a row that are free now, away from the range for outgoing connections.
+
+    beside: how far to stay from ports that were given out just now and that nobody listens on yet.
+    """
+    for first in range(20000 + beside + os.getpid() % 5000, 32000, count):
         sockets = []
         try:
             for port in range(first, first + count):

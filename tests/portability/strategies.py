@@ -28,6 +28,7 @@ hexadecimal = st.text("0123456789abcdef", min_size=17, max_size=17).filter(
 )
 names = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9]", fullmatch=True)
 words = st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,12}", fullmatch=True)
+image_names = st.from_regex(r"[a-z0-9]{1,8}([._-][a-z0-9]{1,4})?", fullmatch=True)
 parameter_names = st.from_regex(r"X[A-Za-z0-9]{1,12}", fullmatch=True)  # no parameter that a rule could know
 values = st.one_of(st.integers(0, 10**6), st.from_regex(r"[A-Za-z0-9_./:=-][A-Za-z0-9_./:=,-]{0,20}", fullmatch=True))
 hosts = st.from_regex(r"[a-z][a-z0-9.-]{0,12}[a-z0-9]", fullmatch=True)
@@ -200,7 +201,7 @@ def settings_tables(draw: st.DrawFn) -> dict[str, Any]:
         )
     )
     table["queues"] = [draw(queues(number)) for number in range(draw(st.integers(1, 4)))]
-    images = st.lists(words.map(lambda name: f"docker://nvcr.io#nvidia/{name.lower()}:24.01"), max_size=2, unique=True)
+    images = st.lists(image_names.map(lambda name: f"docker://nvcr.io#nvidia/{name}:24.01"), max_size=2, unique=True)
     secret = f"arn:aws:secretsmanager:{region}:123456789012:secret:ngc-AbCdEf"
     tags = st.dictionaries(
         st.from_regex(r"[A-Za-z0-9 _.:/=+@-]{1,10}", fullmatch=True),
