@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from acceptance import __version__
 from acceptance.errors import AcceptanceError, EnvironmentFault, InputError
@@ -34,9 +34,9 @@ from acceptance.runner.stop import Stop
 from acceptance.scenario import (
     COLLECTIVES,
     Scenario,
+    check_scenario,
     load_own,
     load_scenario,
-    read_scenario,
     read_values,
     search_values,
 )
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("directory", type=Path, metavar="RUN_DIR")
     report.add_argument("--json", action="store_true", help="print report.json instead of the tables")
     report.set_defaults(do=_report)
-    add_history_command(commands)
+    add_history_command(commands, OUTPUT)
     listing = commands.add_parser("list", help="show the tests of a scenario, or the collectives and limits known")
     listing.add_argument("--scenario", type=Path, metavar="FILE")
     listing.add_argument("--json", action="store_true", help="print JSON")
@@ -129,26 +129,38 @@ def _run(arguments: argparse.Namespace) -> int:
         return _resume(arguments)
     stream = sys.stderr if arguments.json else sys.stdout
     fault = url_fault(arguments.upload) if arguments.upload else None
-    site = arguments.site or (SITE_FILE if SITE_FILE.exists() else None)
     scenario = None
     faults = [fault] if fault else []
     try:
-        scenario = load_scenario(arguments.scenario, site)
+        values, where = _values(arguments)
+        scenario = check_scenario(values, where)
     except InputError as error:
         faults = error.faults + faults
     if faults or scenario is None:
         return _refuse(faults, stream)
     say = _clock(stream)
     try:
-        directory = make_run_directory(arguments.output, scenario.partition)
         scenario = replace(scenario, baselines=known_baselines(_history(arguments), scenario, say))
-        values = with_baselines(read_values(arguments.scenario, site), scenario.baselines)
-        write_whole(directory / "scenario.json", json.dumps(values, indent=1) + "\n")
-        say(f"run directory {directory}")
+        directory = _begin(scenario, with_baselines(values, scenario.baselines), arguments, say)
         return _campaign(scenario, directory, arguments, say, stream, lambda campaign: campaign.run())
     except (AcceptanceError, OSError) as error:
         _result(stream, False, " ".join(str(error).split()))
         return 3
+
+
+def _values(arguments: argparse.Namespace) -> tuple[Any, str]:
+    """The scenario's JSON as the site changes it, and the files that it is from."""
+    site = arguments.site or (SITE_FILE if SITE_FILE.exists() else None)
+    values = read_values(arguments.scenario, site)
+    return values, f"{arguments.scenario} with {site}" if site else str(arguments.scenario)
+
+
+def _begin(scenario: Scenario, values: Any, arguments: argparse.Namespace, say: Callable[[str], None]) -> Path:
+    """Make the run directory, with the scenario in it. Raises EnvironmentFault, OSError."""
+    directory = make_run_directory(arguments.output, scenario.partition)
+    write_whole(directory / "scenario.json", json.dumps(values, indent=1) + "\n")
+    say(f"run directory {directory}")
+    return directory
 
 
 def _campaign(
@@ -202,22 +214,18 @@ def _own(directory: Path) -> None:
 
 def _locate(arguments: argparse.Namespace) -> int:
     stream = sys.stderr if arguments.json else sys.stdout
-    site = arguments.site or (SITE_FILE if SITE_FILE.exists() else None)
-    say, faults = _clock(stream), list[str]()
+    say = _clock(stream)
     try:
-        values = search_values(read_values(arguments.scenario, site), arguments.partition, arguments.collective)
-        scenario = read_scenario(values, faults)
+        values, where = _values(arguments)
+        values = search_values(values, arguments.partition, arguments.collective)
+        scenario = check_scenario(values, where)
     except InputError as error:
         return _refuse(error.faults, stream)
-    if faults:
-        return _refuse([f"{arguments.scenario}: {fault}" for fault in faults], stream)
     try:
         names = Slurm().expand(arguments.nodes) if arguments.nodes else []
         if len(names) == 1:
             return _refuse([f"--nodes {arguments.nodes}: is one node; a pair takes two. Hint: add a good one"], stream)
-        directory = make_run_directory(arguments.output, scenario.partition)
-        write_whole(directory / "scenario.json", json.dumps(values, indent=1) + "\n")
-        say(f"run directory {directory}")
+        directory = _begin(scenario, values, arguments, say)
         test = scenario.tests[0]
         return _campaign(scenario, directory, arguments, say, stream, lambda campaign: campaign.locate(test, names))
     except (AcceptanceError, OSError) as error:

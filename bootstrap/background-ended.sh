@@ -9,16 +9,12 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
 
-ended::field() { # NAME KEY
-  sed --quiet "s/.*\"$2\": \"\([^\"]*\)\".*/\1/p" "$SLIPWAY_STATE_DIR/background/$1.json"
-}
-
 ended::main() { # NAME
   local log
   [ "${SERVICE_RESULT:-success}" != success ] || return 0
-  [[ $(ended::field "$1" state) =~ ^(waiting|running)$ ]] || return 0
-  log=$(ended::field "$1" log)
-  background::status "$1" failed "ended ($SERVICE_RESULT) while: $(ended::field "$1" detail)" "$log" \
+  [[ $(background::field "$1" state) =~ ^(waiting|running)$ ]] || return 0
+  log=$(background::field "$1" log)
+  background::status "$1" failed "ended ($SERVICE_RESULT) while: $(background::field "$1" detail)" "$log" \
     "see 'journalctl -u slipway-$1', repair, then: sudo systemctl restart slipway-$1"
 }
 

@@ -62,7 +62,7 @@ declare -gA NODE_ENV=()
 # expansion, no continuation. Empty lines and lines that start with "#" are skipped; the last line of a key holds.
 env::load() { # FILE
   local line number=0
-  [ -r "$1" ] || log::die "$1 is not there or cannot be read" "run the bootstrap action (fetch-bundle.sh) as root first"
+  [ -r "$1" ] || log::die "$1 is not there or cannot be read" "run the bootstrap action (load-bundle.sh) as root first"
   while IFS= read -r line || [ -n "$line" ]; do
     number=$((number + 1))
     [[ -z $line || $line == '#'* ]] && continue
@@ -381,11 +381,15 @@ unit::user() { # NAME: a system account without a shell
 background::status() { # NAME STATE DETAIL LOG [HINT [PERCENT [ETA_S]]]
   local file=$SLIPWAY_STATE_DIR/background/$1.json before=''
   mkdir -p "${file%/*}" "$SLIPWAY_LOG_DIR"
-  [ ! -r "$file" ] || before=$(sed --quiet 's/.*"state": "\([a-z]*\)".*/\1/p' "$file")
+  [ ! -r "$file" ] || before=$(background::field "$1" state)
   file::put - "$file" 0644 >/dev/null <<JSON
 {"name": $(steps::json "$1"), "state": $(steps::json "$2"), "detail": $(steps::json "$3"), "percent": ${6:-null}, "eta_s": ${7:-null}, "log": $(steps::json "$4"), "hint": $(steps::json "${5:-}"), "updated": "$(date --utc +%Y-%m-%dT%H:%M:%SZ)"}
 JSON
   [ "$before" = "$2" ] || steps::say "slipway: background $1 $2: $3"
+}
+
+background::field() { # NAME KEY: a text of that state
+  sed --quiet "s/.*\"$2\": \"\([^\"]*\)\".*/\1/p" "$SLIPWAY_STATE_DIR/background/$1.json"
 }
 
 # -------------------------------------------------------------------------------------------------------------- steps

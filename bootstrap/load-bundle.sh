@@ -1,11 +1,11 @@
 #!/bin/bash
-# load-bundle.sh KIND REGION PARAMETER [SHA256 ...]: finds the bundle of this cluster and starts its fetch-bundle.sh.
+# load-bundle.sh KIND REGION PARAMETER [SHA256 ...]: finds the bundle of this cluster and starts its use-bundle.sh.
 #
 #   KIND       head | compute
 #   REGION     of the parameter
 #   PARAMETER  name of the Systems Manager parameter that holds lines KEY=VALUE: BUNDLE_URL, BUNDLE_SHA256, and the
 #              values that are known at deploy time
-#   SHA256     in an update of the cluster: the bundle that its configuration is of; fetch-bundle.sh looks at it
+#   SHA256     in an update of the cluster: the bundle that its configuration is of; use-bundle.sh looks at it
 #   ...        what else is given only tells ParallelCluster that something has changed
 #
 # needs:       aws, sha256sum, tar, flock; an instance profile that may read the parameter and the bundle
@@ -14,7 +14,7 @@
 # on failure:  exit 1 (2: wrong arguments), one line that starts with "slipway: FAULT"; nothing was changed
 #
 # ParallelCluster refuses an update of a standing cluster when the address of this script or its arguments on the head
-# node differ. So both stay the same, byte for byte: what may change is in fetch-bundle.sh, which the bundle carries.
+# node differ. So both stay the same, byte for byte: what may change is in use-bundle.sh, which the bundle carries.
 set -euo pipefail
 umask 022
 export PATH="/usr/local/sbin:/usr/local/bin:/opt/slurm/bin:${PATH:-/usr/sbin:/usr/bin:/sbin:/bin}"
@@ -103,7 +103,7 @@ load::main() {
   trap - EXIT
   exec {LOCK_FD}>&-
   export SLIPWAY_CONFIGURED_SHA256=${4:-}
-  exec "$RELEASE/bootstrap/fetch-bundle.sh" "$1" "$URL" "$SHA256" "${VALUES[@]}"
+  exec "$RELEASE/bootstrap/use-bundle.sh" "$1" "$URL" "$SHA256" "${VALUES[@]}"
 }
 
 load::main "$@"

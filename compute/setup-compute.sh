@@ -1,9 +1,9 @@
 #!/bin/bash
 # setup-compute.sh: runs a compute node's steps (compute/steps, in the order of their numbers).
 #
-# needs:       /etc/slipway/node.env (written by fetch-bundle.sh), systemd
+# needs:       /etc/slipway/node.env (written by use-bundle.sh), systemd
 # permission:  root
-# how often:   once, by fetch-bundle.sh; safe to run again at any time
+# how often:   once, by use-bundle.sh; safe to run again at any time
 # on failure:  exit 1, with one line "slipway: FAULT ..." that names the step, its log and what to do
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../bootstrap/common.sh

@@ -20,7 +20,7 @@ from pathlib import Path
 # Root's own (0755) hold programs and lists that root runs and reads.
 DIRECTORIES = (
     ("containers", 0o1777),  # images (.sqsh); users may add their own
-    ("containers/runtime", 0o1777),  # enroot's, one directory a user below each
+    ("containers/runtime", 0o1777),  # for an enroot.conf of the site, as the two below: ours names local disks
     ("containers/cache", 0o1777),
     ("containers/data", 0o1777),
     ("scripts", 0o755),

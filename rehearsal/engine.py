@@ -33,6 +33,7 @@ from rehearsal.progress import Progress
 from rehearsal.provider import AWS_PORT, MIRROR_BUCKET, ClusterProvider
 from rehearsal.specification import TOOLS, Specification
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_USAGE, SlipwayError
+from slipway.rules.place import STACKS
 from slipway.settings import Settings, load_settings
 
 GATEWAY_NAME = "aws.rehearsal"  # the engine's name in the hosts' /etc/hosts
@@ -41,7 +42,6 @@ SETTLE_S = 3.0
 """The CDK CLI asks every 5 s; a stack that is made within this time is answered as complete at once."""
 END_FILE = "ended"  # tells `slipway rehearse` that the result was printed
 FULL_BYTES = 1_000_000
-ALL_STACKS = ("network", "storage", "observability", "cluster", "acceptance")
 SYNTHESIS = re.compile(r"Synthesis time: ([0-9.]+)s")
 WITHOUT_RESOURCES = re.compile(r"^(\S+): stack has no resources")  # said by the CDK CLI, which then makes no stack
 FAILED = re.compile(r"FAILED|ROLLBACK")
@@ -236,7 +236,7 @@ class Engine:
         """All stacks; without hosts nothing can be measured, so acceptance is left out."""
         parts = [
             part
-            for part in ALL_STACKS
+            for part in STACKS
             if part != "acceptance" or not (self.spec.cloud_only or self.settings.acceptance.scenario == "none")
         ]
         for part in parts:

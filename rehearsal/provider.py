@@ -148,7 +148,7 @@ class ClusterProvider:
         """What ParallelCluster's own classes let through, as `pcluster update-cluster` does; the ids stay."""
         old, new = (dict(one["ClusterConfiguration"]) for one in (request.old_properties, request.properties))
         head = self.fleet.head if self.fleet is not None else None
-        said = self._said.setdefault("update", deque(maxlen=KEPT_LINES))
+        said = self._said.setdefault(head.name if head is not None else "update", deque(maxlen=KEPT_LINES))
         python = PCLUSTER.with_name("python")
         try:
             s3 = self._aws.clients("s3")

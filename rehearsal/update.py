@@ -116,7 +116,7 @@ def update(
     beyond = sorted({change.name for change in changes if not change.name.startswith(REHEARSED)})
     if beyond:
         raise ResourceFailed(f"the rehearsal takes no update of {', '.join(beyond)}: run it anew to see the change")
-    actions = new["HeadNode"].get("CustomActions", {}).get("OnNodeUpdated")
-    if changes and head is not None and actions:
-        run_custom_actions(head, {"OnNodeConfigured": actions}, s3, on_line, timeout_s=timeout_s)
+    if changes and head is not None:
+        actions = new["HeadNode"].get("CustomActions", {})
+        run_custom_actions(head, actions, s3, on_line, event="OnNodeUpdated", timeout_s=timeout_s)
     return changes

@@ -83,7 +83,7 @@ def bundle_files(settings: Settings, root: Path = REPOSITORY) -> dict[str, bytes
 
 
 def node_env_values(settings: Settings) -> dict[str, str]:
-    """The values of node.env. The empty ones are known only at deployment and come as arguments of fetch-bundle.sh."""
+    """The values of node.env. The empty ones are known only at deployment and come as arguments of use-bundle.sh."""
     return {
         "CLUSTER_NAME": settings.name,
         "REGION": settings.region,

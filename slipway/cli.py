@@ -59,6 +59,9 @@ Deployed = Annotated[bool, typer.Option("--deployed", help="Ids from the stacks 
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one.")]
 Name = Annotated[str | None, typer.Option("--name", help="The cluster's name.")]
 RegionName = Annotated[str | None, typer.Option("--region", help="The AWS region, e.g. us-east-1.")]
+Policy = Annotated[
+    bool, typer.Option("--policy", help="Print the IAM policy that lets you ask everything; asks nothing.")
+]
 Profile = Annotated[str | None, typer.Option("--profile", help="A profile of the AWS configuration.")]
 ZoneName = Annotated[str | None, typer.Option("--zone", help="The availability zone, e.g. us-east-1a.")]
 
@@ -241,6 +244,10 @@ def init(
     raise Ended(run(output, ask=_ask, given=given, yes=yes, as_json=as_json, force=force, find=find))
 
 
+def _print_policy(policy: dict[str, Any]) -> None:
+    print(json.dumps(policy, indent=2))
+
+
 def _ask(text: str, default: str) -> str:
     """On standard error: standard output is for what the command writes."""
     answer: str = typer.prompt(text, default=default, err=True, show_default=bool(default))
@@ -254,17 +261,14 @@ def preflight(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, max=300, help="Seconds that a question may take.")
     ] = 20.0,
-    policy: Annotated[
-        bool, typer.Option("--policy", help="Print the IAM policy that lets you ask everything; asks nothing.")
-    ] = False,
+    policy: Policy = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask AWS, read-only, whether the cluster can be deployed: reservation, quotas, network, bucket, names and more."""
     if policy:
         from slipway.preflight.iam import reading_policy
 
-        print(json.dumps(reading_policy(load_settings(file)), indent=2))
-        return
+        return _print_policy(reading_policy(load_settings(file)))
     from slipway.preflight.command import preflight as run
 
     raise Ended(run(file, as_json=as_json, profile=profile, timeout_s=timeout))
@@ -295,17 +299,14 @@ def status(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, max=300, help="Seconds to wait for the head node's answer.")
     ] = 45.0,
-    policy: Annotated[
-        bool, typer.Option("--policy", help="Print the IAM policy that lets you ask everything; asks nothing.")
-    ] = False,
+    policy: Policy = False,
     as_json: AsJson = False,
 ) -> None:
     """How the cluster is: stacks, head node, fleet, set-up of the nodes, background work, health, last acceptance."""
     if policy:
         from slipway.status.command import policy as reading_policy
 
-        print(json.dumps(reading_policy(load_settings(file)), indent=2))
-        return
+        return _print_policy(reading_policy(load_settings(file)))
     from slipway.status.command import status as run
 
     raise Ended(run(file, as_json=as_json, profile=profile, timeout_s=timeout))

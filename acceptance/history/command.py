@@ -18,14 +18,12 @@ from acceptance.history.text import comparison_text, history_text
 from acceptance.history.trend import compare, trends
 from acceptance.units import plural
 
-RESULTS = Path("/fsx/results")  # where the deployment's acceptance puts its runs
 
-
-def add_history_command(commands: Any) -> None:
-    """Add the command to the parser of `acceptance`."""
+def add_history_command(commands: Any, output: Path) -> None:
+    """Add the command to the parser of `acceptance`. output: where the deployment's acceptance puts its runs."""
     history = commands.add_parser("history", help="what earlier runs measured: trend, comparison of two, degradation")
-    where = f"the directory that runs are made in (default: {RESULTS})"
-    history.add_argument("--output", type=Path, default=RESULTS, metavar="DIR", help=where)
+    where = f"the directory that runs are made in (default: {output})"
+    history.add_argument("--output", type=Path, default=output, metavar="DIR", help=where)
     history.add_argument("--history", type=Path, metavar="FILE", help=f"the history (default: DIR/{HISTORY_FILE})")
     history.add_argument("--cluster", metavar="NAME", help="of this cluster only")
     history.add_argument("--compare", nargs=2, metavar=("RUN", "RUN"), help="two runs side by side, by their ids")

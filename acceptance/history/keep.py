@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.errors import AcceptanceError
-from acceptance.history.metrics import write_metrics
+from acceptance.history.metrics import FILE, write_metrics
 from acceptance.history.read import baselines
 from acceptance.history.store import insert, reading, snapshot, writing
-from acceptance.scenario.load import load_scenario
+from acceptance.scenario.load import load_own
 from acceptance.scenario.model import Baseline, Scenario
 from acceptance.upload import upload_file
 
@@ -45,9 +45,9 @@ def remember(path: Path, report: dict[str, Any], say: Say) -> None:
     try:
         write_metrics(report)
     except OSError as error:
-        say(f"metrics not written: {error.filename or 'slipway_acceptance.prom'}: {error.strerror}")
+        say(f"metrics not written: {error.filename or FILE}: {error.strerror}")
     try:
-        scenario = load_scenario(Path(report["directory"]) / "scenario.json")
+        scenario = load_own(Path(report["directory"]))
         with writing(path) as connection:
             insert(connection, report, scenario)
     except AcceptanceError as error:

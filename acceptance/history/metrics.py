@@ -7,11 +7,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from acceptance.report.build import BAD_VERDICTS
+
 TEXTFILE_DIRECTORY = Path("/var/lib/node-exporter/textfile")
 FILE = "slipway_acceptance.prom"
 _Samples = dict[str, list[tuple[dict[str, str], float]]]
 _VERDICTS = ("good", "slow", "failed", "suspect", "infrastructure")
-_BAD = ("slow", "failed", "infrastructure")
 _HELP = {
     "accepted": "Whether the last acceptance run accepted the cluster (1) or not (0).",
     "finished_timestamp_seconds": "When the last acceptance run ended, Unix time.",
@@ -49,7 +50,7 @@ def render_metrics(report: dict[str, Any]) -> str:
         count = sum(node["verdict"] == verdict for node in report["nodes"])
         samples["nodes"].append(({**run, "verdict": verdict}, count))
     for node in report["nodes"]:
-        if node["verdict"] in _BAD:
+        if node["verdict"] in BAD_VERDICTS:
             samples["node_bad"].append(({**run, "node": node["name"], "verdict": node["verdict"]}, 1))
     for test in report["tests"]:
         _bandwidths(samples, run, test)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +68,7 @@ def baselines(connection: sqlite3.Connection, scenario: Scenario) -> tuple[Basel
     return tuple(sorted(found, key=lambda one: (one.collective, one.size_bytes)))
 
 
-def baseline_of(kind: Kind, points: list[Point]) -> Baseline | None:
+def baseline_of(kind: Kind, points: Sequence[Point]) -> Baseline | None:
     """Median and MAD of the last good runs; None while there are fewer than three."""
     good = [point for point in points if point.good][-MOST_RUNS:]
     if len({point.run_id for point in good}) < GOOD_RUNS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from acceptance.history.read import baseline_of
 from acceptance.history.significance import ALPHA, MOST_RUNS
 from acceptance.history.trend import LEAST_DROP, Difference, Trend
 from acceptance.terminal import grid, printable
@@ -60,8 +61,8 @@ def _run(run: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _trend(trend: Trend) -> tuple[str, ...]:
-    told = trend.as_json()
-    level = told["baseline"]["median_gb_per_s"] if told["baseline"] else None
+    baseline = baseline_of(trend.kind, trend.points)
+    level = baseline.median_gb_per_s if baseline else None
     change = "-" if trend.change is None else f"{trend.change:+.1%}"
     p = "-" if trend.p is None else f"{trend.p:.2g}"
     last = gb_text(trend.points[-1].gb_per_s)

@@ -35,7 +35,7 @@ class Trend:
 
     def as_json(self) -> dict[str, Any]:
         """Give the object of `acceptance history --json`."""
-        found = baseline_of(self.kind, list(self.points))
+        found = baseline_of(self.kind, self.points)
         names = ("verdict", "later_runs", "later_gb_per_s", "earlier_gb_per_s", "change", "p", "runs_needed")
         told = {name: getattr(self, name) for name in names}
         points = [asdict(point) for point in self.points]

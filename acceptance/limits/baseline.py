@@ -10,7 +10,7 @@ from acceptance.units import gb_text, plural
 
 GOOD_RUNS = 3  # runs that make a baseline
 MOST_RUNS = 20  # the last ones count
-_MAD_TO_SIGMA = 1.4826  # of a normal distribution
+MAD_TO_SIGMA = 1.4826  # of a normal distribution
 LEAST_SPREAD = 0.01  # of the median; healthy clusters spread by 0.3 % (one node) to 0.6 % (pairs), too few runs by less
 WARN_SIGMAS, FAIL_SIGMAS = 3.0, 6.0
 
@@ -23,7 +23,7 @@ def middle(values: Sequence[float]) -> tuple[float, float]:
 
 def spread(median_gb_per_s: float, mad_gb_per_s: float) -> float:
     """One deviation in GB/s: the scaled MAD, 1 % of the median at least."""
-    return max(_MAD_TO_SIGMA * mad_gb_per_s, LEAST_SPREAD * median_gb_per_s)
+    return max(MAD_TO_SIGMA * mad_gb_per_s, LEAST_SPREAD * median_gb_per_s)
 
 
 def baseline_limit(baseline: Baseline) -> Limit:

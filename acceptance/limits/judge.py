@@ -28,7 +28,7 @@ def judge_log(scenario: Scenario, test: Test, log: Log, nodes: int) -> list[Chec
     return checks
 
 
-def largest_row(table: Table) -> Row | None:
+def _largest_row(table: Table) -> Row | None:
     """The row of the largest size, None for an empty table."""
     return max(table.rows, key=lambda row: row.size, default=None)
 
@@ -64,7 +64,7 @@ def _fast(scenario: Scenario, test: Test, table: Table, nodes: int) -> list[Chec
 
 
 def _through_cards(scenario: Scenario, test: Test, table: Table, nodes: int) -> list[Check]:
-    cards, row = network_cards(scenario.instance_type), largest_row(table)
+    cards, row = network_cards(scenario.instance_type), _largest_row(table)
     if cards is None or row is None or scenario.network is None or scenario.network.provider != "efa":
         return []
     limit = network_limit(cards, test.collective, nodes, scenario.gpus_per_node, row.size)
@@ -77,17 +77,16 @@ def _against_baselines(
     baselines: dict[int, Baseline], limits: list[Limit], test: Test, table: Table, ranks: int
 ) -> list[Check]:
     """One check a size that has a limit, and one for the largest; small sizes vary too much from run to run."""
-    top = largest_row(table)
+    top = _largest_row(table)
     sizes = dict.fromkeys([*(limit.size_bytes for limit in limits), *([top.size] if top else [])])
     held = [size for size in sizes if size in baselines and table.row(size) is not None]
-    names = [f"bandwidth against the baseline at {size_text(size)}" for size in held]
-    pairs = zip(held, names)  # noqa: B905 - equal by construction; strict= needs Python 3.10
-    return [_against(baseline_limit(baselines[size]), test, table, ranks, name) for size, name in pairs]
+    name = "bandwidth against the baseline at"
+    return [_against(baseline_limit(baselines[one]), test, table, ranks, f"{name} {size_text(one)}") for one in held]
 
 
 def _no_limit(scenario: Scenario, test: Test, table: Table, nodes: int) -> Check:
     ranks = nodes * scenario.gpus_per_node
-    row = largest_row(table)
+    row = _largest_row(table)
     value = measured_busbw(test.collective, ranks, row) if row else None
     where = f"{gb_text(value)} GB/s at {size_text(row.size)}" if row else "nothing"
     message = (

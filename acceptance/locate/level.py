@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
+from acceptance.limits.baseline import MAD_TO_SIGMA
 from acceptance.locate.model import Result, Rules
 
 _MADS = 6.0  # distance from the healthy level, in scaled median absolute deviations, that is no noise
-_MAD_TO_SIGMA = 1.4826  # of a normal distribution
 TINY = 1e-12  # GB/s, below every result: what is not zero passes
 
 Kind = tuple[str, str, int]
@@ -64,7 +64,7 @@ def bound_of(results: list[Result], rules: Rules) -> Bound:
     if not near:
         return Bound(max(limit or 0.0, TINY), 0.0, 0, limit)
     level = median(near)
-    spread = _MAD_TO_SIGMA * median(abs(value - level) for value in near)
+    spread = MAD_TO_SIGMA * median(abs(value - level) for value in near)
     relative = min(rules.factor * level, level - _MADS * spread) if rules.relative else 0.0
     support = sum(1 for result in results if result.value >= rules.factor * level)
     return Bound(max(limit or 0.0, relative, TINY), level, support, limit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,11 @@ from pathlib import Path
 from acceptance.limits import find_limits, judge_log, measured_busbw
 from acceptance.locate.model import Launch, Result, Verdict
 from acceptance.locate.planner import decide
-from acceptance.nccl import Log, parse_file
 from acceptance.runner.allocation import IDLE_S, NAME, ROUNDS, STOP, Allocation
-from acceptance.runner.files import write_whole
+from acceptance.runner.files import read_log, write_whole
 from acceptance.runner.follow import Follower, meaning
 from acceptance.runner.record import LocateRecord
-from acceptance.runner.script import KILL_AFTER_S, common_values, job_name, render, slurm_minutes
+from acceptance.runner.script import KILL_AFTER_S, common_values, job_name, render, slurm_minutes, sweep_arguments
 from acceptance.runner.slurm import Node, submit_argv
 from acceptance.scenario.model import Scenario, Test
 
@@ -84,11 +82,14 @@ def begin(scenario: Scenario, test: Test, names: list[str], groups: dict[str, st
     known = {(one, count): below for one, count, below in limits if below is not None}
     if settings.pair_limit_gb_per_s is not None:
         known[test.collective, 2] = settings.pair_limit_gb_per_s
-    record = LocateRecord(test.name, test.collective, sizes[test.collective], names, None, settings.factor, 6)
-    return replace(
-        record,
-        max_rounds=settings.max_rounds,
+    return LocateRecord(
+        test=test.name,
+        collective=test.collective,
+        size_bytes=sizes[test.collective],
+        nodes=names,
         pair_limit=known.get((test.collective, 2)),
+        factor=settings.factor,
+        max_rounds=settings.max_rounds,
         alone=alone,
         collectives=list(collectives),
         sizes=sizes,
@@ -125,7 +126,7 @@ def _limit(scenario: Scenario, collective: str, count: int, size: int) -> float 
     return known[-1].fail_below_gb_per_s if known else None
 
 
-def part_test(scenario: Scenario, record: LocateRecord, collective: str) -> Test:
+def _part_test(scenario: Scenario, record: LocateRecord, collective: str) -> Test:
     """The one-size test that a part of the fleet runs."""
     settings, size = scenario.locate, record.sizes[collective]
     return Test(
@@ -153,7 +154,7 @@ def _measure(
     name = f"{NAME}-{number + 1}" + (f"-{collective}" if collective != record.collective else "")
     script, status, output = (directory / f"{name}.{end}" for end in ("sbatch", "status", "out"))
     logs = [f"{name}-{index + 1}.out" for index in range(len(launches))]
-    test = part_test(scenario, record, collective)
+    test = _part_test(scenario, record, collective)
     values = _values(scenario, test, nodes, launches, logs, name, directory)
     status.unlink(missing_ok=True)
     write_whole(script, render("pairs.sbatch.j2", values))
@@ -180,8 +181,6 @@ def _values(
     directory: Path,
 ) -> dict[str, object]:
     names = sorted(node for launch in launches for node in launch.nodes)
-    arguments = ["-b", test.min_bytes, "-e", test.max_bytes, "-f", 2, "-g", 1]
-    arguments += ["-n", test.iterations, "-w", test.warmup_iterations, "-c", 1]
     parts = [
         {"nodes": ",".join(launch.nodes), "count": len(launch.nodes), "log": log}
         for launch, log in zip(launches, logs)  # noqa: B905 - equal by construction
@@ -195,7 +194,7 @@ def _values(
         "minutes": slurm_minutes(test.timeout_s + KILL_AFTER_S),
         "timeout_s": test.timeout_s,
         "parts": parts,
-        "arguments": shlex.join(map(str, arguments)),
+        "arguments": sweep_arguments(test),
         "status_file": f"{name}.status",
     }
 
@@ -207,10 +206,7 @@ def _result(scenario: Scenario, test: Test, launch: Launch, path: Path, code: in
     """
     if code in (124, 137):
         return "hang", None
-    try:
-        log = parse_file(path)
-    except OSError:
-        log = Log()
+    log = read_log(path)
     count = len(launch.nodes)
     row = log.tables[0].row(test.max_bytes) if log.tables else None
     asked = replace(scenario, network=None) if count == 1 else scenario

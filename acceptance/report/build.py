@@ -5,6 +5,7 @@ So a report can be made again at any time, and nothing in it comes from anywhere
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from dataclasses import asdict
@@ -22,10 +23,10 @@ from acceptance.limits import (
     references,
     worst,
 )
-from acceptance.locate import Evidence, GroupVerdict, LinkVerdict, Result, Verdict, verdict_of
+from acceptance.locate import Evidence, GroupVerdict, LinkVerdict, Result, verdict_of
 from acceptance.nccl import Log, Row
 from acceptance.nccl.model import finite
-from acceptance.runner.campaign import read_log
+from acceptance.runner.files import open_plain, read_log
 from acceptance.runner.follow import JobOutcome
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord, read_record
 from acceptance.scenario.load import load_own
@@ -110,7 +111,7 @@ def _checks(scenario: Scenario, test: Test, outcome: JobOutcome | None, log: Log
 
 def _not_found(path: Path) -> str | None:
     try:
-        with path.open("r", encoding="utf-8", errors="replace") as stream:
+        with os.fdopen(open_plain(path), "r", encoding="utf-8", errors="replace") as stream:
             for line in stream.read(65_536).splitlines():
                 if line.startswith("acceptance: no "):
                     return line[len("acceptance: ") :]
@@ -188,7 +189,7 @@ def _nodes(record: RunRecord, tests: list[dict[str, Any]]) -> list[dict[str, Any
     """A verdict for each node: what Slurm says first, then what the pairs showed, then the run over all nodes."""
     paired = {}
     if record.locate:
-        paired = {verdict.node: verdict for verdict in _located(record.locate).nodes}
+        paired = {verdict.node: verdict for verdict in verdict_of(_evidence(record.locate)).nodes}
     used = {node: test for test in tests if test["job"] for node in test["job"]["nodes"]}
     failed = {node for test in tests if test["job"] and test["verdict"] == "fail" for node in test["job"]["nodes"]}
     nodes = []
@@ -214,15 +215,15 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
-def _located(record: LocateRecord) -> Verdict:
-    return verdict_of(Evidence(record.fleet(), record.results, record.rules()))
+def _evidence(record: LocateRecord) -> Evidence:
+    return Evidence(record.fleet(), record.results, record.rules())
 
 
 def _locate(record: LocateRecord | None) -> dict[str, Any] | None:
     if record is None:
         return None
-    found = _located(record)
-    evidence = Evidence(record.fleet(), record.results, record.rules())
+    evidence = _evidence(record)
+    found = verdict_of(evidence)
     pairs = [one for one in record.results if one.kind == "pair"]
     own = [one for one in pairs if one.collective == record.collective]
     return {
@@ -300,7 +301,7 @@ def _verdict_of_search(record: RunRecord) -> str:
         return "not accepted"
     if record.locate is None or record.locate.trouble:
         return "error"
-    found = _located(record.locate)
+    found = verdict_of(_evidence(record.locate))
     good = all(node.verdict == "good" for node in found.nodes)
     return "accepted" if good and not found.links and not found.groups else "not accepted"
 

@@ -7,6 +7,8 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from typing import Any
 
+from acceptance.report.build import BAD_VERDICTS
+
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")  # characters that XML 1.0 cannot hold
 
 
@@ -27,7 +29,7 @@ def render_junit(report: dict[str, Any]) -> str:
     suite = _suite(suites, "nodes", report, 0)
     for node in report["nodes"]:
         case = _case(suite, node["name"], report)
-        if node["verdict"] in ("slow", "failed", "infrastructure"):
+        if node["verdict"] in BAD_VERDICTS:
             _problem(case, "failure", node["verdict"], node["evidence"])
         elif node["verdict"] == "suspect":
             ElementTree.SubElement(case, "skipped", message=_clean(f"suspect: {node['evidence']}"))

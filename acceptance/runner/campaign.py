@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +13,11 @@ from pathlib import Path
 from acceptance.errors import EnvironmentFault, Interrupted
 from acceptance.limits import judge_log, worst
 from acceptance.locate.pairs import begin, locate
-from acceptance.nccl import Log, parse_stream
 from acceptance.runner.allocation import NAME
-from acceptance.runner.files import open_plain, write_whole
+from acceptance.runner.files import open_plain, read_log, write_whole
 from acceptance.runner.follow import Follower, JobOutcome
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord
-from acceptance.runner.script import FINDER, common_values, job_name, render, slurm_minutes, source
+from acceptance.runner.script import FINDER, common_values, job_name, render, slurm_minutes, source, sweep_arguments
 from acceptance.runner.slurm import Node, Slurm, submit_argv
 from acceptance.runner.stop import Stop
 from acceptance.scenario.model import Scenario, Test
@@ -201,8 +199,6 @@ class Campaign:
         self._say(f"{test.name}: {test.collective} on {plural(self.scenario.nodes, 'node')}")
 
     def _sweep_values(self, test: Test) -> dict[str, object]:
-        arguments = ["-b", test.min_bytes, "-e", test.max_bytes, "-f", test.step_factor, "-g", 1]
-        arguments += ["-n", test.iterations, "-w", test.warmup_iterations, "-c", 1]
         sweep = f"{size_text(test.min_bytes)} to {size_text(test.max_bytes)}"
         return {
             "title": f"{test.name}: {test.collective} of nccl-tests, {sweep}",
@@ -211,7 +207,7 @@ class Campaign:
             "nodelist": "",
             "minutes": slurm_minutes(test.timeout_s),
             "timeout_s": test.timeout_s,
-            "arguments": shlex.join(map(str, arguments)),
+            "arguments": sweep_arguments(test),
             "status_file": f"{test.name}.status",
         }
 
@@ -247,12 +243,3 @@ def alone_in(directory: Path) -> Iterator[None]:
         except OSError:  # a file system without locks: nothing to hold on to
             pass
         yield
-
-
-def read_log(path: Path) -> Log:
-    """Read a log of the run directory; a job that never started has none."""
-    try:
-        with os.fdopen(open_plain(path), "rb", buffering=0) as stream:
-            return parse_stream(stream)
-    except OSError:
-        return Log()

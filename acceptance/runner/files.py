@@ -1,4 +1,4 @@
-"""Files that no reader ever sees half of."""
+"""Files of a run directory: none is seen half written, and what others put in a file's place is not followed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+
+from acceptance.nccl import Log, parse_stream
 
 MOST = 256 << 20  # bytes of one file; run.json of 1,000 nodes has some hundred thousand
 
@@ -30,6 +32,15 @@ def read_plain(path: Path) -> str:
     if len(text) > MOST:
         raise ValueError(f"is larger than {MOST} bytes")
     return text
+
+
+def read_log(path: Path) -> Log:
+    """Read a log of the run directory; a job that never started has none."""
+    try:
+        with os.fdopen(open_plain(path), "rb", buffering=0) as stream:
+            return parse_stream(stream)
+    except OSError:
+        return Log()
 
 
 def write_whole(path: Path, text: str) -> None:

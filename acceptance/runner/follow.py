@@ -179,6 +179,7 @@ _NOTHING_RAN = {
 
 
 def meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
+    """The kind of a JobOutcome, and the words for it, by what Slurm says of a job."""
     if state == "COMPLETED":
         return "done", "the job ended well"
     if state == "FAILED" and code in (124, 137):

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from acceptance.runner.slurm import Node
-from acceptance.scenario.model import Scenario
+from acceptance.scenario.model import Scenario, Test
 
 BUILD_DIRECTORIES = (
     "/opt/nccl-tests/build",
@@ -30,6 +30,13 @@ KILL_AFTER_S = 10  # seconds between asking a hung measurement to end and killin
 def slurm_minutes(seconds: int) -> int:
     """Slurm's own time limit, in minutes, for a job of `seconds`: late enough for the script's bound to come first."""
     return math.ceil(seconds / 60) + 1
+
+
+def sweep_arguments(test: Test) -> str:
+    """The options of nccl-tests for a test's sizes; -g 1: one GPU a rank, -c 1: the data are checked once."""
+    arguments = ["-b", test.min_bytes, "-e", test.max_bytes, "-f", test.step_factor, "-g", 1]
+    arguments += ["-n", test.iterations, "-w", test.warmup_iterations, "-c", 1]
+    return shlex.join(map(str, arguments))
 
 
 def environment(scenario: Scenario) -> list[tuple[str, str]]:

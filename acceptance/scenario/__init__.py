@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from acceptance.scenario.load import load_own, load_scenario, read_scenario, read_values, search_values
+from acceptance.scenario.load import (
+    check_scenario,
+    load_own,
+    load_scenario,
+    read_scenario,
+    read_values,
+    search_values,
+)
 from acceptance.scenario.model import (
     COLLECTIVES,
     Baseline,
@@ -23,6 +30,7 @@ __all__ = [
     "NetworkWanted",
     "Scenario",
     "Test",
+    "check_scenario",
     "load_own",
     "load_scenario",
     "read_scenario",

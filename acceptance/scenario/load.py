@@ -127,8 +127,11 @@ def _did_you_mean(near: list[str]) -> str:
 
 def load_scenario(path: Path, site: Path | None = None) -> Scenario:
     """Read and check a scenario file, as the site file changes it. Raises InputError with every fault of either."""
-    value = read_values(path, site)
-    where = f"{path} with {site}" if site else str(path)
+    return check_scenario(read_values(path, site), f"{path} with {site}" if site else str(path))
+
+
+def check_scenario(value: Any, where: str) -> Scenario:
+    """Build a scenario from decoded JSON. where: what it was read from. Raises InputError with every fault."""
     faults: list[str] = []
     scenario = read_scenario(value, faults)
     if faults:

@@ -101,8 +101,8 @@ class Container:
 class LocateSettings:
     """How the node to blame is looked for when the run over all nodes is slow or hangs.
 
-    size_bytes: None takes the largest judged size. factor: a node is slow if its best pair is below factor times the
-    upper quartile of all nodes' best pairs; used where no pair limit is known. pair_timeout_s: seconds for one pair.
+    size_bytes: None takes the largest judged size. factor: as in acceptance.locate's Rules. pair_limit_gb_per_s: where
+    it is given, it alone says which pair is bad. pair_timeout_s: seconds for one launch.
     collectives: what the pairs may run; empty: the failed test's, and alltoall where the scenario measures it.
     """
 

@@ -139,6 +139,7 @@ def nodes_page(page: Page, listing: str, used: str) -> None:
         page.add(NODES, number, partition=partition, state=word)
     for reason, number in _most(reasons):
         page.add(DRAINED, number, reason=reason)
+    # Of several partitions, once for each: a dict has it once.
     held = dict(line.split(None, 1) for line in used.splitlines() if len(line.split(None, 1)) == 2)
     page.add(GPUS_UP, sum(gpus.values()))
     page.add(GPUS_USED, sum(count_gpus(gres) for gres in held.values()))
@@ -184,15 +185,10 @@ def metrics(seconds: float) -> str:
     page = Page()
     sinfo = ["sinfo", "--all", "--noheader", "--Node"]
     listing = ask([*sinfo, "--format=%N|%R|%T|%G|%E"], seconds)
-    nodes_page(page, listing, _held(ask([*sinfo, "--Format=NodeList:128,GresUsed:256"], seconds)))
+    nodes_page(page, listing, ask([*sinfo, "--Format=NodeList:128,GresUsed:256"], seconds))
     jobs_page(page, ask(["squeue", "--all", "--noheader", "--format=%P|%T"], seconds))
     sdiag_page(page, ask(["sdiag"], seconds))
     return page.text()
-
-
-def _held(used: str) -> str:
-    """A node of several partitions is printed once for each."""
-    return "\n".join(dict.fromkeys(used.splitlines()))
 
 
 def main(arguments: list[str]) -> int:

@@ -7,7 +7,9 @@ Runs on nodes: Python 3.9, standard library only.
 ``facts``   what the node is: its instance type's hardware, its queue, its name in Slurm
 ``smi``     what nvidia-smi prints, as data
 ``xid``     the driver's error numbers in the kernel log
+``node``    what a run has asked the node: each question once
 ``checks``  the table of checks: what each looks at, its limit, its source
+``judge``   runs the table, and counts how often in a row each finding failed
 ``slurm``   drain, never twice, never over another's reason
 ``report``  health.json, the Prometheus textfile, the log
 ``cli``     the command

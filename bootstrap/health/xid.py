@@ -19,7 +19,6 @@ NONFATAL = re.compile(r"non-?\s?fatal", re.I)
 FATAL = re.compile(r"\bfatal\b", re.I)
 NO_ACTION = re.compile(r"\bto\s+0x0+\b|\(None\)\s*$", re.I)
 TEXT_LIMIT = 120
-SEVERITIES = ("application", "watch", "fatal")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@
 # needs:       the node's own bootstrap has run
 # permission:  root
 # how often:   by running-nodes.sh, when the head node has another release than this node; safe to run again
-# on failure:  exit 1; the last release that was good is in use again (see fetch-bundle.sh)
+# on failure:  exit 1; the last release that was good is in use again (see use-bundle.sh)
 set -euo pipefail
 # Slurm runs a copy of this file: what it needs is in the release that this node has in use.
 # shellcheck source-path=SCRIPTDIR source=../common.sh

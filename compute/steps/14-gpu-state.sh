@@ -58,7 +58,7 @@ gpu_state::fabric() {
 }
 
 gpu_state::main() {
-  if [ ! -e /dev/nvidia0 ]; then
+  if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
     log::info "no GPU on this node"
     return 0
   fi

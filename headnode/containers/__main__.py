@@ -25,7 +25,7 @@ from headnode.containers.tools import Limits
 
 PROCESSORS_EACH = 4  # of an import that has the node to itself; mksquashfs and pigz use what they get
 MOST = 8
-MOST_AT_ONCE = 64
+MOST_AT_ONCE = 32  # as in the settings (slipway/settings.py)
 BUSY_POLL_S = 1.0
 
 

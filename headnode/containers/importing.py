@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 
 from headnode.containers import credentials as keys
@@ -278,7 +279,7 @@ class Importer:
                 return str(file.with_suffix(f".{os.getuid()}.log"))
         return str(file)
 
-    def _open_log(self, job: Job):  # type: ignore[no-untyped-def]  # a binary file, written anew
+    def _open_log(self, job: Job) -> FileIO:
         descriptor = places.create(Path(self._log(job)), os.O_RDWR)
         job.logged = True
         return os.fdopen(descriptor, "w+b", buffering=0)

@@ -29,6 +29,7 @@ scripts::main() {
   env::load "$SLIPWAY_NODE_ENV"
   fsx=$(env::get_path FSX_MOUNT /fsx)
   file::put "$USER_SCRIPTS/download-ngc-containers.sh" "$fsx/scripts/download-ngc-containers.sh" 0755
+  file::put "$USER_SCRIPTS/check-containers.sh" "$fsx/scripts/check-containers.sh" 0755
   file::put "$USER_SCRIPTS/list-containers.sh" "$fsx/containers/list-containers.sh" 0755
   file::put "$USER_SCRIPTS/install-nccl-shared.sh" "$fsx/nccl/install-nccl-shared.sh" 0755
   file::put "$USER_SCRIPTS/apply-nccl-to-running-nodes.sh" "$fsx/nccl/apply-nccl-to-running-nodes.sh" 0755

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Turns enroot and pyxis on: directories, enroot.conf, Slurm's plug-in stack; puts check-containers.sh in place.
-# needs: the directories of 10-fsx-layout; enroot and spank_pyxis.so of the image; without enroot it does nothing
+# Turns enroot and pyxis on: directories, enroot.conf, Slurm's plug-in stack.
+# needs: enroot and spank_pyxis.so of the image; without enroot it does nothing
 # permission: root
 # how often: once a node; safe to run again: Slurm is told only what changed
 # on failure: report
@@ -12,11 +12,4 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.s
 # shellcheck source-path=SCRIPTDIR source=../../bootstrap/container-runtime.sh
 source "$SLIPWAY_BUNDLE/bootstrap/container-runtime.sh"
 
-step::main() {
-  local fsx
-  runtime::main headnode
-  fsx=$(env::get_path FSX_MOUNT /fsx)
-  file::put "$SLIPWAY_BUNDLE/headnode/user/check-containers.sh" "$fsx/scripts/check-containers.sh" 0755
-}
-
-step::main
+runtime::main headnode

@@ -86,8 +86,9 @@ install::main() { # KIND [NCCL_TAG [OFI_TAG [PREFIX]]]
   build::check "$kind"
   install::lock
   # Where all was well, it still is when a version that somebody tried by hand fails; the settings' version is another matter.
-  [ -n "${SLIPWAY_AGAIN:-}" ] ||
-    INSTALL_BEFORE=$(sed --quiet 's/.*"state": "done", "detail": "\([^"]*\)".*/\1/p' "$SLIPWAY_STATE_DIR/background/nccl.json" 2>/dev/null || true)
+  if [ -z "${SLIPWAY_AGAIN:-}" ] && [ "$(background::field nccl state 2>/dev/null)" = 'done' ]; then
+    INSTALL_BEFORE=$(background::field nccl detail)
+  fi
   trap 'install::end "$?"' EXIT
   file::directory "$NCCL_SHARED" 0755
   file::directory "$NCCL_SHARED/versions" 0755

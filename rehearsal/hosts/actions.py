@@ -54,21 +54,22 @@ def run_custom_actions(
     s3: Any,
     on_line: Callable[[str], None],
     *,
+    event: str = "OnNodeConfigured",
     timeout_s: float = BOOTSTRAP_TIMEOUT_S,
 ) -> None:
-    """Fetch and run each OnNodeConfigured action of one node; every line it prints goes to `on_line`.
+    """Fetch and run each action of one node for an event; every line it prints goes to `on_line`.
 
     configuration: the node's `CustomActions` of the cluster configuration; s3: a boto3 S3 client; timeout_s: for all
     actions together. NodeFailed: one could not be fetched, exited with another code than 0, or ran out of time.
     """
     deadline = time.monotonic() + min(timeout_s, BOOTSTRAP_TIMEOUT_S)
-    actions = custom_actions(configuration)
+    actions = custom_actions(configuration, event)
     scripts = [fetch_script(host.name, action.script, s3) for action in actions]
     for position, (action, script) in enumerate(zip(actions, scripts, strict=True)):
         if not script.startswith(_STARTS):
             reason = "the kernel cannot run it (Exec format error): its first line is not #!INTERPRETER"
             raise NodeFailed(host.name, action.script, 1, None, [], reason)
-        path = f"{_DIRECTORY}/on-node-configured-{position}.sh"
+        path = f"{_DIRECTORY}/{event}-{position}.sh"
         host.put(path, script, 0o700)
         _run(host, action, path, on_line, deadline - time.monotonic())
 

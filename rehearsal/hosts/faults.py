@@ -41,12 +41,6 @@ class Fault:
     def __str__(self) -> str:
         return f"{self.kind}={self.target}" if self.target else self.kind
 
-    def inject(self, fleet: Fleet) -> list[str]:
-        """Break it on the booted hosts, before their setup runs; returns the names of the hosts it was done to."""
-        name = self.name_of_host(fleet.head.name, [host.name for host in fleet.computes])
-        self.inject_into(fleet.hosts[name], fleet)
-        return [name]
-
     def name_of_host(self, head: str, static: Sequence[str], dynamic: Sequence[str] = ()) -> str:
         """The host that it is for; where none is named, the last static one, else the first dynamic one.
 

@@ -12,7 +12,7 @@ from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running import Instances
 from slipway.preflight.words import listed
-from slipway.rules.software import PRIVATE_ECR
+from slipway.rules.software import in_private_ecr
 from slipway.settings import PRIVATE_RANGES, Settings
 from slipway.source import PathKey
 
@@ -259,7 +259,7 @@ def _isolated(
 def _images_from_outside(settings: Settings, subnet_id: str) -> Iterator[Answer]:
     """Images of registries that no VPC endpoint leads to."""
     for index, image in enumerate(settings.images):
-        if not PRIVATE_ECR.match(image.removeprefix("docker://")):
+        if not in_private_ecr(image):
             text = f"{subnet_id} has no way to the internet, and {image} comes from there"
             yield warning(("images", index), text, "copy the image to a private repository of ECR, and name that")
 
@@ -292,9 +292,7 @@ def _head_endpoints(settings: Settings) -> tuple[str, ...]:
     slurm = settings.slurm
     named = settings.ngc_secret_arn or slurm.database or slurm.external_slurmdbd
     secrets = ("secretsmanager",) if named else ()
-    images = (
-        ECR_ENDPOINTS if any(PRIVATE_ECR.match(image.removeprefix("docker://")) for image in settings.images) else ()
-    )
+    images = ECR_ENDPOINTS if any(map(in_private_ecr, settings.images)) else ()
     return (*NODE_ENDPOINTS, *SESSION_ENDPOINTS, *metrics, *secrets, *images)
 
 

@@ -29,7 +29,7 @@ NODES_START_MINUTES = 5  # compute nodes boot meanwhile; Slipway's own guess, on
 BUILD_SHARE = 0.20  # of acceptance.timeout_minutes, for waiting: slipway/bundle.py
 MOST_SECURITY_GROUPS, OUR_SECURITY_GROUPS = 5, 2  # VPC quotas, per network interface; ParallelCluster's and Slipway's
 
-PRIVATE_ECR = re.compile(r"\d{12}\.dkr\.ecr\.")
+PRIVATE_ECR = re.compile(r"docker://\d{12}\.dkr\.ecr\.")
 
 NODE_TIMEOUT_S = 2100  # pcluster/constants.py NODE_BOOTSTRAP_TIMEOUT
 HEAD_STEPS_S = 1470  # sum of the time-outs in the heads of headnode/steps: the most that they can take
@@ -79,6 +79,11 @@ def _head_groups(s: Settings) -> Iterator[Finding]:
         yield ("head_node", "security_group_ids"), text, "join some, or have the quota raised"
 
 
+def in_private_ecr(image: str) -> bool:
+    """Whether an image lies in a private registry of ECR."""
+    return bool(PRIVATE_ECR.match(image))
+
+
 def _registry(image: str) -> tuple[str, str]:
     """What stands before and after the first slash, without docker://."""
     first, _, rest = image.removeprefix("docker://").partition("/")
@@ -97,7 +102,7 @@ def _image_ecr(s: Settings) -> Iterator[Finding]:
     if any("ContainerRegistry" in arn for arn in s.head_node.policy_arns):
         return
     for index, image in enumerate(s.images):
-        if PRIVATE_ECR.match(image.removeprefix("docker://")):
+        if in_private_ecr(image):
             yield (
                 ("images", index),
                 "is in a private registry of ECR, and no policy of the head node's lets it pull from there",

@@ -10,7 +10,7 @@ from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO
 from slipway.status.head import HeadNode
 from slipway.status.stacks import PARALLELCLUSTER, Stack
 
-FAILED, DEGRADED, BUSY = "failed", "degraded", "busy"
+LEVELS = FAILED, DEGRADED, BUSY = "failed", "degraded", "busy"  # the worst first
 NOT_WORKING = ("down", "drained", "draining", "fail", "failing", "error", "inval", "unknown")  # states of Slurm
 POWERED_DOWN = frozenset("~#%!")  # Slurm's marks of a node that is off, or on its way there or back
 MOST_NODES = 8  # named one by one; the rest is counted
@@ -52,7 +52,7 @@ def state(problems: Sequence[Problem], findings: Findings) -> str:
     if not findings.is_deployed:
         return "absent"
     levels = {problem.level for problem in problems}
-    found = next((level for level in (FAILED, DEGRADED, BUSY) if level in levels), "")
+    found = next((level for level in LEVELS if level in levels), "")
     return found or ("unknown" if findings.head.unasked else "good")
 
 
@@ -62,7 +62,7 @@ def exit_code(word: str) -> int:
 
 
 def problems(findings: Findings) -> list[Problem]:
-    """Everything that is not as it should be, the stacks first."""
+    """Everything that is not as it should be, the worst first, and of the same level the stacks."""
     found = list(_stacks(findings))
     cluster = findings.stack("cluster")
     if cluster and cluster.is_good:
@@ -74,7 +74,7 @@ def problems(findings: Findings) -> list[Problem]:
         found += _nodes(node)
         found += _acceptance(node.get("acceptance"))
     found += _reservations(findings.reservations)
-    return found
+    return sorted(found, key=lambda problem: LEVELS.index(problem.level))
 
 
 def _stacks(findings: Findings) -> Iterator[Problem]:

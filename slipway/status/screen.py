@@ -104,7 +104,8 @@ def _fleet(slurm: Mapping[str, Any]) -> Iterator[str]:
     yield row("fleet", "; ".join([*told, f"jobs: {jobs or 'none'}"]))
     if slurm.get("updating"):
         yield row(
-            "", f"{len(slurm['updating'])} nodes wait to take the new release: {', '.join(slurm['updating'][:8])}"
+            "",
+            f"{len(slurm['updating'])} nodes wait to take the new release: {', '.join(slurm['updating'][:MOST_NAMED])}",
         )
 
 

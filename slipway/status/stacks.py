@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slipway.preflight.aws import Aws, Pending, Refused
+from slipway.rules.place import STACKS
 
-PARTS = ("network", "storage", "observability", "cluster", "acceptance")
 PARALLELCLUSTER = "ParallelCluster"  # the part's name of the stack that ParallelCluster makes
 GOOD = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"}
 CANCELLED = ("Resource creation cancelled", "Resource update cancelled", "Resource deletion cancelled")
@@ -61,7 +61,7 @@ class StackReader:
 
     def __init__(self, aws: Aws, cluster: str) -> None:
         self._aws = aws
-        names = {part: f"{cluster}-{part}" for part in PARTS} | {PARALLELCLUSTER: cluster}
+        names = {part: f"{cluster}-{part}" for part in STACKS} | {PARALLELCLUSTER: cluster}
         self._names = names
         self._stacks: dict[str, Pending] = {
             part: aws.start("cloudformation", "describe_stacks", StackName=name) for part, name in names.items()

@@ -57,6 +57,10 @@ def test_a_log_that_is_a_pipe_or_elsewhere_is_not_read(tmp_path: Path, victim: P
     log.unlink()
     os.mkfifo(log)
     assert build_report(directory)["tests"][0]["rows"] == []
+    lost = json.loads(json.dumps(record))
+    lost["tests"][0]["outcome"].update(kind="lost", exit_code=127)
+    (directory / "run.json").write_text(json.dumps(lost))
+    assert build_report(directory)["tests"][0]["verdict"] == "fail"
     log.unlink()
     log.symlink_to(victim)
     assert build_report(directory)["tests"][0]["rows"] == []

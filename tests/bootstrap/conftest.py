@@ -20,6 +20,7 @@ import pytest
 from . import host as machine
 
 ROOT = Path(__file__).resolve().parents[2]
+LOAD = "/srv/load-bundle.sh {kind} us-east-1 /slipway/ml/bundle"  # the bootstrap action, of head or compute
 NODE_ENV = {
     "CLUSTER_NAME": "ml",
     "REGION": "us-east-1",
@@ -46,10 +47,12 @@ NODE_ENV = {
     "ACCEPTANCE_BUILD_WAIT_S": "360",
     "STEP_TIMEOUT_S": "300",
 }
-# Acts as `aws` does for what the scripts use: copies objects out of a directory, fails on what is not there.
+# Acts as `aws` does for what the scripts use: copies objects out of a directory, fails on what is not there; every
+# parameter is that of the bundle.
 AWS = b"""#!/bin/bash
 set -eu
 [ -e /srv/s3/.slow ] && sleep 0.3
+[[ " $* " != *' ssm get-parameter '* ]] || exec cat /srv/parameter
 case "$1 $2" in
   's3 cp')
     source=${*: -2:1}
@@ -171,14 +174,20 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[machine.Host]:
 
 @pytest.fixture(scope="module")
 def node(host: machine.Host, mirror: Path) -> machine.Host:
-    """The machine with the mirror and the bundle in its S3; /srv/sha256 holds the bundle's hash."""
+    """The machine with the mirror and the bundle in its S3, and the parameter that names it."""
     for path in mirror.iterdir():
         host.put(f"/srv/s3/mirror/{path.name}", path.read_bytes())
     bundle = pack(bundle_files())
-    host.put("/srv/s3/assets/bundle.gz", bundle)
-    host.put("/srv/sha256", hashlib.sha256(bundle).hexdigest().encode())
-    host.put("/srv/fetch-bundle.sh", (ROOT / "bootstrap/fetch-bundle.sh").read_bytes(), 0o755)
+    name_bundle(host, "bundle", bundle)
     return host
+
+
+def name_bundle(host: machine.Host, name: str, content: bytes, *values: str) -> None:
+    """Put a bundle into the machine's S3, and let the parameter name it; beside it the bootstrap action."""
+    host.put(f"/srv/s3/assets/{name}.gz", content)
+    lines = [f"BUNDLE_URL=s3://assets/{name}.gz", f"BUNDLE_SHA256={hashlib.sha256(content).hexdigest()}"]
+    host.put("/srv/parameter", "".join(f"{line}\n" for line in (*lines, "RESULTS_BUCKET=results-1", *values)).encode())
+    host.put("/srv/load-bundle.sh", (ROOT / "bootstrap/load-bundle.sh").read_bytes(), 0o755)
 
 
 def bash(script: str) -> subprocess.CompletedProcess[str]:

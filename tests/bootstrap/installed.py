@@ -1,4 +1,4 @@
-"""A booted host with the bundle unpacked where fetch-bundle.sh puts it, to run steps one by one."""
+"""A booted host with the bundle unpacked where load-bundle.sh puts it, to run steps one by one."""
 
 from __future__ import annotations
 

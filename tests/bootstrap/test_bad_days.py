@@ -253,8 +253,8 @@ def test_service_that_does_not_come_up_is_told_with_its_own_words(installed: Hos
     [
         (SETUP["compute"], "another setup ran for more than 900 s"),
         (
-            f"{CURRENT}/bootstrap/fetch-bundle.sh compute s3://assets/bundle.gz {'a' * 64}",
-            "another fetch-bundle.sh ran for more",
+            f"{CURRENT}/bootstrap/use-bundle.sh compute s3://assets/bundle.gz {'a' * 64}",
+            "another use-bundle.sh ran for more",
         ),
         (
             f"{CURRENT}/bootstrap/load-bundle.sh compute us-east-1 /p/q",

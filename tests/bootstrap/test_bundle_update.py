@@ -9,13 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import ROOT, pack
+from .conftest import LOAD, ROOT, pack
 from .host import Host
 
 pytestmark = pytest.mark.hosts
 
 PARAMETER = "/slipway/ml/bundle"
-LOAD = f"/srv/load-bundle.sh {{kind}} us-east-1 {PARAMETER}"
 # In front of the machine's `aws`: serves one parameter out of a file, as often as .refused says only after a refusal.
 AWS = b"""#!/bin/bash
 case "$*" in
@@ -40,7 +39,7 @@ STEP = """\
 set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
 """
-PARTS = ("bootstrap/common.sh", "bootstrap/fetch-bundle.sh", "bootstrap/load-bundle.sh", "headnode/setup-headnode.sh")
+PARTS = ("bootstrap/common.sh", "bootstrap/use-bundle.sh", "bootstrap/load-bundle.sh", "headnode/setup-headnode.sh")
 PARTS += ("compute/setup-compute.sh", "bootstrap/status/node_status.py", "headnode/steps/90-report.sh")
 PARTS += ("bootstrap/update/running-nodes.sh", "bootstrap/update/this-node.sh", "headnode/steps/85-update-nodes.sh")
 PARTS += ("compute/steps/90-report.sh",)

@@ -69,7 +69,7 @@ def head(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Host:
     host.put("/srv/munge.key", os.urandom(128))
     host.run(
         "mkdir -p /opt/slipway/current && tar xzf /srv/bundle.tgz -C /opt/slipway/current; "
-        "/opt/slipway/current/headnode/steps/10-fsx-layout.sh; "
+        "for step in 10-fsx-layout 12-user-scripts; do /opt/slipway/current/headnode/steps/$step.sh; done; "
         "rm -rf /etc/slurm /etc/enroot; ln -s /opt/slurm/etc /etc/slurm; mkdir -p /var/spool/slurm.state /var/spool/slurmd; "
         "install -D -m 400 -o munge -g munge /srv/munge.key /etc/munge/munge.key; "
         "mkdir -p /run/munge /var/log/munge /var/lib/munge; chown munge:munge /run/munge /var/log/munge /var/lib/munge /etc/munge; "

@@ -8,13 +8,11 @@ import time
 
 import pytest
 
-from .conftest import ROOT
+from .conftest import LOAD, ROOT
 from .host import Host
 
 pytestmark = pytest.mark.hosts
-FETCH = "/srv/fetch-bundle.sh {kind} s3://assets/bundle.gz $(cat /srv/sha256) RESULTS_BUCKET=results-1"
-HEAD = FETCH.format(kind="head")
-COMPUTE = FETCH.format(kind="compute")
+HEAD, COMPUTE = LOAD.format(kind="head"), LOAD.format(kind="compute")
 SINFO = b"""#!/bin/bash
 printf 'train-st-gpu-1|10.0.0.11|train|idle|gpu:8\\ntrain-st-gpu-2|10.0.0.12|train|idle~|gpu:8\\n'
 """
@@ -60,6 +58,7 @@ def test_fsx_has_the_layout_of_the_guide(head: Host) -> None:
         assert modes[fixed] == "755"
     for script in (
         "scripts/download-ngc-containers.sh",
+        "scripts/check-containers.sh",
         "containers/list-containers.sh",
         "nccl/install-nccl-shared.sh",
         "nccl/apply-nccl-to-running-nodes.sh",

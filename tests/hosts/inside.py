@@ -74,7 +74,11 @@ def actions(one: Fleet) -> dict[str, Any]:
 
 
 def faults(one: Fleet) -> dict[str, Any]:
-    touched = parse_fault("bootstrap=head").inject(one) + parse_fault("hang").inject(one)
+    touched = []
+    for fault in map(parse_fault, ("bootstrap=head", "hang")):
+        name = fault.name_of_host(one.head.name, [host.name for host in one.computes])
+        fault.inject_into(one.hosts[name], one)
+        touched.append(name)
     return {
         "hosts": touched,
         "write": shell(one.head, "mkdir /opt/slipway/software/x"),

@@ -17,10 +17,10 @@ from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.errors import EnvironmentFault
+from slipway.rules.place import STACKS
 from slipway.settings import load_settings
 from slipway.status import head
 from slipway.status.command import policy, status
-from slipway.status.stacks import PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "clusters/rehearsal.yaml"
@@ -118,7 +118,7 @@ def shown(capsys: pytest.CaptureFixture[str], code: int, **options: Any) -> str:
 
 
 def test_a_cluster_that_is_well(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.deploy(*PARTS)
+    site.deploy(*STACKS)
     out = shown(capsys, 1)  # images are still being imported
     lines = out.splitlines()
     assert lines[0] == "rehearsal in us-east-1a: busy"
@@ -139,7 +139,7 @@ def test_a_cluster_that_is_well(site: Site, capsys: pytest.CaptureFixture[str]) 
     found = json.loads(shown(capsys, 0, as_json=True))
     assert (found["state"], found["problems"], found["not_asked"]) == ("good", [], [])
     assert found["head_node"]["node"]["release"]["in_use"] == "aaaaaaaaaaaa"
-    assert {stack["part"]: stack["status"] for stack in found["stacks"]} == dict.fromkeys(PARTS, "CREATE_COMPLETE")
+    assert {stack["part"]: stack["status"] for stack in found["stacks"]} == dict.fromkeys(STACKS, "CREATE_COMPLETE")
     assert found["reservations"][0]["seconds_left"] > 0
 
 
@@ -193,7 +193,7 @@ ANSWERS = (
 
 
 def test_a_head_node_that_gives_no_answer(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.deploy(*PARTS)
+    site.deploy(*STACKS)
     for answer, said in ANSWERS:
         site.answer = answer
         assert f"degraded    the head node: does not say how it is: {said}" in shown(capsys, 1)
@@ -207,7 +207,7 @@ def test_a_head_node_that_gives_no_answer(site: Site, capsys: pytest.CaptureFixt
 def test_without_permission_for_run_command_the_stacks_are_shown(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.deploy(*PARTS)
+    site.deploy(*STACKS)
     site.aws.misbehave("ssm:SendCommand", deny=True)
     out = shown(capsys, 3)
     assert out.startswith("rehearsal in us-east-1a: unknown\n")

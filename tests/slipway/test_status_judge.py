@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from slipway.rules.place import STACKS
 from slipway.status import head as status_head
 from slipway.status.head import HeadNode, unpack
 from slipway.status.judge import Findings, exit_code, problems, state
 from slipway.status.screen import duration
-from slipway.status.stacks import PARALLELCLUSTER, PARTS, Stack, Step
+from slipway.status.stacks import PARALLELCLUSTER, Stack, Step
 
 RELEASE = "aaaaaaaaaaaa"
 NODE: dict[str, Any] = {
@@ -32,7 +33,7 @@ COMPUTE = NODE["nodes"][0]
 
 def findings(**changes: Any) -> Findings:
     """Of a cluster that is well, with changes: to its stacks by part, the head node, what the head node says."""
-    stacks = [Stack(part, f"ml-{part}", "CREATE_COMPLETE", 60.0) for part in PARTS]
+    stacks = [Stack(part, f"ml-{part}", "CREATE_COMPLETE", 60.0) for part in STACKS]
     stacks.append(Stack(PARALLELCLUSTER, "ml", "CREATE_COMPLETE", 60.0))
     parts: dict[str, Stack] = changes.pop("stacks", {})
     head = HeadNode("i-0123456789abcdef0", "running", "m5.8xlarge", 60.0, {**NODE, **changes.pop("node", {})})
@@ -144,7 +145,7 @@ def test_problems(found: Findings, word: str, said: str) -> None:
 
 
 def test_nothing_is_deployed() -> None:
-    found = Findings([Stack(part, f"ml-{part}") for part in PARTS], frozenset(), HeadNode())
+    found = Findings([Stack(part, f"ml-{part}") for part in STACKS], frozenset(), HeadNode())
     assert (problems(found), state([], found), exit_code("absent")) == ([], "absent", 1)
 
 

@@ -256,8 +256,8 @@ def test_the_parameter_stands_between_the_permission_to_read_the_bundle_and_the_
 
 
 # ParallelCluster refuses the next update of every standing cluster when this file's address changes, and that hangs on
-# each byte. What is to change belongs in bootstrap/fetch-bundle.sh, which the bundle carries to the nodes.
-BOOTSTRAP_ACTION_SHA256 = "6d0b2f976a3077619587567a780032e84b234c3573ec126ed111b5408c0e7870"
+# each byte. What is to change belongs in bootstrap/use-bundle.sh, which the bundle carries to the nodes.
+BOOTSTRAP_ACTION_SHA256 = "606ed8ea179c50ae9ab91788f98ef7303b29cabb5cd0ae179a2dceb76c132a32"
 
 
 def test_the_bootstrap_action_is_the_one_that_standing_clusters_have(rehearsal: Assembly) -> None:

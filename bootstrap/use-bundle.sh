@@ -1,23 +1,23 @@
 #!/bin/bash
-# fetch-bundle.sh KIND BUNDLE_URL SHA256 [KEY=VALUE ...]: puts one release of the bundle into use and runs its setup.
+# use-bundle.sh KIND BUNDLE_URL SHA256 [KEY=VALUE ...]: puts one release of the bundle into use and runs its setup.
 #
 #   KIND        head | compute
-#   BUNDLE_URL  s3://BUCKET/KEY of the bundle (a gzipped tar)
-#   SHA256      64 hexadecimal digits: what the bundle must hash to
+#   BUNDLE_URL  s3://BUCKET/KEY of the bundle, to name it when something is wrong with it
+#   SHA256      64 hexadecimal digits: what the bundle hashes to, and the name of its release on this node
 #   KEY=VALUE   values that are known at deploy time; added to the bundle's node.env
 #
 # SLIPWAY_CONFIGURED_SHA256, from load-bundle.sh: this is an update of the cluster, and its configuration is of that
 # bundle. It is another one than SHA256 while an update is taken back; then that release is used, if it is here.
 #
-# needs:       aws, sha256sum, tar, flock; an instance profile that may read the bundle
+# needs:       the release in /opt/slipway/releases (load-bundle.sh puts it there), flock
 # permission:  root
-# how often:   once a node; safe to run again: a release that is there is not fetched again
+# how often:   once a node and release; safe to run again
 # on failure:  exit 1 (2: wrong arguments), one line that starts with "slipway: FAULT"; the release in use stays as it
 #              was. When the new one's setup fails, the last one that was good is in use again, with its values; that
 #              is exit 0 in an update of the cluster: a failure would leave its stacks in UPDATE_ROLLBACK_FAILED
 #
-# load-bundle.sh starts it from the bundle; it also stands alone, when nothing of the bundle is here yet. Each change
-# takes effect by one rename, so a kill at any moment leaves the old state or the new one.
+# load-bundle.sh starts it from the bundle. Each change takes effect by one rename, so a kill at any moment leaves the
+# old state or the new one.
 set -euo pipefail
 umask 022
 export PATH="/usr/local/sbin:/usr/local/bin:/opt/slurm/bin:${PATH:-/usr/sbin:/usr/bin:/sbin:/bin}"
@@ -25,9 +25,7 @@ export HOME="${HOME:-/root}"
 
 readonly OPT_DIR=/opt/slipway
 readonly ETC_DIR=/etc/slipway
-readonly LOCK=/run/slipway-fetch.lock
-readonly FETCH_TRIES=5
-readonly FETCH_TIMEOUT_S=120
+readonly LOCK=/run/slipway-use.lock
 readonly LOCK_TIMEOUT_S=900
 readonly REPORT_TIMEOUT_S=30
 # The release whose setup ended well, and its node.env, as one file: one rename changes both.
@@ -36,77 +34,44 @@ readonly GOOD=/var/lib/slipway/good-release
 readonly FAILED=/var/lib/slipway/failed-release
 readonly KEY_VALUE='^[A-Z][A-Z0-9_]*=[^[:cntrl:]]*$'
 
-fetch::die() { # STATUS MESSAGE HINT
-  printf 'slipway: FAULT host=%s step=fetch-bundle exit=%s %s. Hint: %s\n' "$(uname -n)" "$1" "$2" "$3" >&2
+use::die() { # STATUS MESSAGE HINT
+  printf 'slipway: FAULT host=%s step=use-bundle exit=%s %s. Hint: %s\n' "$(uname -n)" "$1" "$2" "$3" >&2
   exit "$1"
 }
 
-fetch::check_args() {
-  local usage='fetch-bundle.sh head|compute s3://BUCKET/KEY SHA256 [KEY=VALUE ...]'
-  [ "$#" -ge 3 ] || fetch::die 2 "$# arguments, 3 or more expected" "$usage"
-  [[ $1 =~ ^(head|compute)$ ]] || fetch::die 2 "kind '$1' is neither head nor compute" "$usage"
-  [[ $2 =~ ^s3://[a-z0-9][a-z0-9.-]+/[A-Za-z0-9!_.*()/-]+$ ]] || fetch::die 2 "bundle '$2' is no s3://BUCKET/KEY" "$usage"
-  [[ $3 =~ ^[0-9a-f]{64}$ ]] || fetch::die 2 "sha256 '$3' is not 64 hexadecimal digits" "$usage"
+use::check_args() {
+  local usage='use-bundle.sh head|compute s3://BUCKET/KEY SHA256 [KEY=VALUE ...]'
+  [ "$#" -ge 3 ] || use::die 2 "$# arguments, 3 or more expected" "$usage"
+  [[ $1 =~ ^(head|compute)$ ]] || use::die 2 "kind '$1' is neither head nor compute" "$usage"
+  [[ $2 =~ ^s3://[a-z0-9][a-z0-9.-]+/[A-Za-z0-9!_.*()/-]+$ ]] || use::die 2 "bundle '$2' is no s3://BUCKET/KEY" "$usage"
+  [[ $3 =~ ^[0-9a-f]{64}$ ]] || use::die 2 "sha256 '$3' is not 64 hexadecimal digits" "$usage"
   local pair
   for pair in "${@:4}"; do
-    [[ $pair =~ $KEY_VALUE ]] || fetch::die 2 "argument $(printf %q "$pair") is no KEY=VALUE on one line" "$usage"
+    [[ $pair =~ $KEY_VALUE ]] || use::die 2 "argument $(printf %q "$pair") is no KEY=VALUE on one line" "$usage"
   done
 }
 
-# One bounded download after another, the pause doubled each time: at boot the instance profile may need some seconds.
-fetch::download() { # URL DESTINATION
-  local try pause=2
-  for ((try = 1; try <= FETCH_TRIES; try++)); do
-    if timeout --kill-after=5 "$FETCH_TIMEOUT_S" aws s3 cp --only-show-errors "$1" "$2"; then
-      return 0
-    fi
-    [ "$try" -lt "$FETCH_TRIES" ] || break
-    printf 'slipway: fetch-bundle: try %s of %s failed, next one in %s s\n' "$try" "$FETCH_TRIES" "$pause" >&2
-    sleep "$pause"
-    pause=$((pause * 2))
-  done
-  fetch::die 1 "cannot read $1 after $FETCH_TRIES tries" \
-    "run 'aws s3 cp $1 -' on this node: the instance policy or the way to S3 (NAT, endpoint) is missing"
-}
-
-fetch::verify() { # FILE SHA256 URL
-  local found
-  found=$(sha256sum <"$1")
-  found=${found%% *}
-  [ "$found" = "$2" ] || fetch::die 1 "$3 has sha256 $found, expected $2" "the bundle changed after the deployment: deploy again"
-}
-
-fetch::check_whole() { # DIRECTORY URL SETUP_SCRIPT
+use::check_whole() { # DIRECTORY URL SETUP_SCRIPT
   local needed
   for needed in bootstrap/common.sh node.env "$3"; do
-    [ -f "$1/$needed" ] || fetch::die 1 "$2 holds no $needed" "make the bundle again with 'cdk deploy'"
+    [ -f "$1/$needed" ] || use::die 1 "$2 holds no $needed" "make the bundle again with 'cdk deploy'"
   done
 }
 
-# Makes the release directory, whole or not at all.
-fetch::release() { # URL SHA256 SETUP_SCRIPT -> RELEASE
+# The release directory of this bundle, which load-bundle.sh made.
+use::release() { # URL SHA256 SETUP_SCRIPT -> RELEASE
   RELEASE=$OPT_DIR/releases/${2:0:12}
-  if [ -d "$RELEASE" ]; then
-    fetch::check_whole "$RELEASE" "$1" "$3"
-    printf 'slipway: fetch-bundle: release %s is here already\n' "${2:0:12}"
-    return 0
-  fi
-  fetch::download "$1" "$WORK/bundle.tar.gz"
-  fetch::verify "$WORK/bundle.tar.gz" "$2" "$1"
-  mkdir "$WORK/release"
-  tar --extract --gzip --no-same-owner --file "$WORK/bundle.tar.gz" --directory "$WORK/release" ||
-    fetch::die 1 "$1 cannot be unpacked" "is the disk full? see 'df -h $OPT_DIR'"
-  fetch::check_whole "$WORK/release" "$1" "$3"
-  sync --file-system "$WORK/release"
-  mv --no-target-directory "$WORK/release" "$RELEASE"
+  [ -d "$RELEASE" ] ||
+    use::die 1 "release ${2:0:12} is not on this node" "load-bundle.sh fetches it: sudo $OPT_DIR/current/bootstrap/load-bundle.sh KIND REGION PARAMETER"
+  use::check_whole "$RELEASE" "$1" "$3"
 }
 
 # node.env: the bundle's values, then the deployment's, then the site's own; the last one of a key holds.
-fetch::write_node_env() { # RELEASE [KEY=VALUE ...]
+use::write_node_env() { # RELEASE [KEY=VALUE ...]
   local release=$1
   shift
   {
-    printf '# Written by fetch-bundle.sh; a value of your own goes to %s/site.env, then run it again.\n' "$ETC_DIR"
+    printf '# Written by use-bundle.sh; a value of your own goes to %s/site.env, then run it again.\n' "$ETC_DIR"
     cat "$release/node.env"
     printf '# From the deployment\n'
     [ "$#" -eq 0 ] || printf '%s\n' "$@"
@@ -115,11 +80,11 @@ fetch::write_node_env() { # RELEASE [KEY=VALUE ...]
       cat "$ETC_DIR/site.env"
     fi
   } >"$ETC_DIR/.node.env.new"
-  fetch::put "$ETC_DIR/.node.env.new" "$ETC_DIR/node.env"
+  use::put "$ETC_DIR/.node.env.new" "$ETC_DIR/node.env"
 }
 
 # Puts FILE in the place of DESTINATION, if they differ.
-fetch::put() { # FILE DESTINATION
+use::put() { # FILE DESTINATION
   chmod 0644 "$1"
   if cmp --silent "$1" "$2"; then
     rm -f "$1"
@@ -129,25 +94,25 @@ fetch::put() { # FILE DESTINATION
   fi
 }
 
-fetch::switch() { # RELEASE
+use::switch() { # RELEASE
   [ "$(readlink "$OPT_DIR/current" || true)" != "$1" ] || return 0
   ln --symbolic --force --no-dereference "$1" "$OPT_DIR/.current.new"
   mv --no-target-directory "$OPT_DIR/.current.new" "$OPT_DIR/current"
 }
 
 # Runs the setup of the release in use. The lock stays with this process alone.
-fetch::setup() { # SETUP_SCRIPT
+use::setup() { # SETUP_SCRIPT
   local status=0
   "$OPT_DIR/current/$1" {LOCK_FD}>&- || status=$?
   return "$status"
 }
 
-fetch::remember() { # RELEASE
+use::remember() { # RELEASE
   local before='' old
   mkdir -p "${GOOD%/*}"
   [ ! -r "$GOOD" ] || read -r before <"$GOOD"
   { printf '%s\n' "$1" && cat "$ETC_DIR/node.env"; } >"$GOOD.new"
-  fetch::put "$GOOD.new" "$GOOD"
+  use::put "$GOOD.new" "$GOOD"
   rm -rf "$FAILED"
   [ "$before" != "$1" ] || return 0
   # The one before stays, for an update that is taken back.
@@ -157,21 +122,21 @@ fetch::remember() { # RELEASE
 }
 
 # What is known of the failure, before another setup writes over it. It must not hide the failure itself.
-fetch::keep_records() { # RELEASE
+use::keep_records() { # RELEASE
   rm -rf "$FAILED"
   mkdir -p "$FAILED" && printf '%s\n' "$1" >"$FAILED/release" && cp /var/lib/slipway/steps/*.json "$FAILED/" ||
-    printf 'slipway: fetch-bundle: the records of the failed setup could not be kept\n' >&2
+    printf 'slipway: use-bundle: the records of the failed setup could not be kept\n' >&2
 }
 
 # The same, where `slipway status` looks for it.
-fetch::report() {
+use::report() {
   timeout --kill-after=5 "$REPORT_TIMEOUT_S" "$OPT_DIR/current/bootstrap/status/node_status.py" --share {LOCK_FD}>&- ||
-    printf 'slipway: fetch-bundle: the state of this node could not be shared\n' >&2
+    printf 'slipway: use-bundle: the state of this node could not be shared\n' >&2
 }
 
 # Back to the last release that was good, if there is another one; says which release is in use now. 0: that one is
 # in use and its setup ended well.
-fetch::fall_back() { # SETUP_SCRIPT FAILED_RELEASE
+use::fall_back() { # SETUP_SCRIPT FAILED_RELEASE
   local good status=0
   [ -r "$GOOD" ] || return 1
   read -r good <"$GOOD"
@@ -182,9 +147,9 @@ fetch::fall_back() { # SETUP_SCRIPT FAILED_RELEASE
     return 1
   fi
   printf 'slipway: release %s failed: back to %s and the values that were in use before\n' "${2##*/}" "${good##*/}" >&2
-  fetch::put "$ETC_DIR/.node.env.new" "$ETC_DIR/node.env"
-  fetch::switch "$good"
-  fetch::setup "$1" || status=$?
+  use::put "$ETC_DIR/.node.env.new" "$ETC_DIR/node.env"
+  use::switch "$good"
+  use::setup "$1" || status=$?
   if [ "$status" -ne 0 ]; then
     printf 'slipway: release %s is in use again, but its setup ended with %s too\n' "${good##*/}" "$status" >&2
     return 1
@@ -192,9 +157,9 @@ fetch::fall_back() { # SETUP_SCRIPT FAILED_RELEASE
   printf 'slipway: release %s is in use again, its setup ended well; what failed is not in use\n' "${good##*/}" >&2
 }
 
-fetch::main() {
+use::main() {
   local setup=headnode/setup-headnode.sh status=0 configured=${SLIPWAY_CONFIGURED_SHA256:-}
-  fetch::check_args "$@"
+  use::check_args "$@"
   if [[ $configured =~ ^[0-9a-f]{64}$ && $configured != "$3" && -d $OPT_DIR/releases/${configured:0:12} ]]; then
     printf 'slipway: the configuration of the cluster is of release %s, the parameter names %s: using the former\n' \
       "${configured:0:12}" "${3:0:12}"
@@ -207,25 +172,21 @@ fetch::main() {
   chmod 0600 "$LOCK" /run/slipway-load.lock 2>/dev/null || true
   exec {LOCK_FD}>"$LOCK"
   flock --wait "$LOCK_TIMEOUT_S" "$LOCK_FD" ||
-    fetch::die 1 "another fetch-bundle.sh ran for more than $LOCK_TIMEOUT_S s" "look for it with 'ps ax'"
+    use::die 1 "another use-bundle.sh ran for more than $LOCK_TIMEOUT_S s" "look for it with 'ps ax'"
   # What a killed run left: nobody else works here while the lock is held.
-  rm -rf "$OPT_DIR"/.work.* "$ETC_DIR/.node.env.new" "$OPT_DIR/.current.new" "$GOOD.new"
-  WORK=$(mktemp -d "$OPT_DIR/.work.XXXXXX")
-  trap 'rm -rf "$WORK"' EXIT
-  fetch::release "$2" "$3" "$setup"
-  fetch::write_node_env "$RELEASE" "${@:4}"
-  fetch::switch "$RELEASE"
-  rm -rf "$WORK"
-  trap - EXIT
-  fetch::setup "$setup" || status=$?
+  rm -rf "$ETC_DIR/.node.env.new" "$OPT_DIR/.current.new" "$GOOD.new"
+  use::release "$2" "$3" "$setup"
+  use::write_node_env "$RELEASE" "${@:4}"
+  use::switch "$RELEASE"
+  use::setup "$setup" || status=$?
   if [ "$status" -eq 0 ]; then
-    fetch::remember "$RELEASE"
+    use::remember "$RELEASE"
     return 0
   fi
-  fetch::keep_records "$RELEASE"
-  fetch::report
-  if fetch::fall_back "$setup" "$RELEASE" && [ -n "$configured" ]; then return 0; fi
+  use::keep_records "$RELEASE"
+  use::report
+  if use::fall_back "$setup" "$RELEASE" && [ -n "$configured" ]; then return 0; fi
   exit "$status"
 }
 
-fetch::main "$@"
+use::main "$@"
