@@ -6,6 +6,6 @@
 # how often:   once, by use-bundle.sh; safe to run again at any time
 # on failure:  exit 1, with one line "slipway: FAULT ..." that names the step, its log and what to do
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../bootstrap/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../bootstrap/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../nodes/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../nodes/common.sh"
 steps::run_all compute "$SLIPWAY_BUNDLE/compute/steps"

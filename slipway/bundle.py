@@ -4,7 +4,7 @@
 data. The same input gives the same bytes: names are sorted, and times, owners and modes are fixed, so that an unchanged
 bundle is an unchanged CloudFormation asset.
 
-Top level of the archive: ``bootstrap/ headnode/ compute/ templates/ acceptance.pyz node.env containers.txt
+Top level of the archive: ``nodes/ headnode/ compute/ templates/ acceptance.pyz node.env containers.txt
 acceptance.json instances.json``.
 """
 
@@ -29,7 +29,7 @@ from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-NODE_DIRECTORIES = ("bootstrap", "headnode", "compute", "templates")
+NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates")
 LIBRARIES = ("jinja2", "markupsafe")
 PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
 PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"

@@ -156,7 +156,7 @@ def _scripts(root: Path, faults: list[str]) -> str:
 
 def _units(root: Path, faults: list[str]) -> str:
     files = {**{path.name.removesuffix(".j2"): path for path in (root / "templates").glob("slipway-*.j2")}}
-    for folder in ("bootstrap", "headnode", "compute"):
+    for folder in ("nodes", "headnode", "compute"):
         files |= {
             path.name: path for path in (root / folder).rglob("slipway-*") if path.suffix in (".service", ".timer")
         }

@@ -28,7 +28,7 @@ from stacks.storage import StorageStack
 
 PARALLELCLUSTER_PATH = "/parallelcluster/"  # the IAM path of the roles that ParallelCluster makes
 SESSION_MANAGER_POLICY = "AmazonSSMManagedInstanceCore"
-BOOTSTRAP_ACTION = REPOSITORY / "bootstrap/load-bundle.sh"
+BOOTSTRAP_ACTION = REPOSITORY / "nodes/load-bundle.sh"
 
 
 class ClusterStack(Stack):

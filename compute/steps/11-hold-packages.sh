@@ -7,9 +7,9 @@
 # timeout: 90 s
 # takes: about 1.0 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/hold-packages.sh
-source "$SLIPWAY_BUNDLE/bootstrap/hold-packages.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/hold-packages.sh
+source "$SLIPWAY_BUNDLE/nodes/hold-packages.sh"
 
 hold::main

@@ -7,9 +7,9 @@
 # timeout: 90 s
 # takes: about 0.4 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/container-runtime.sh
-source "$SLIPWAY_BUNDLE/bootstrap/container-runtime.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/container-runtime.sh
+source "$SLIPWAY_BUNDLE/nodes/container-runtime.sh"
 
 runtime::main compute

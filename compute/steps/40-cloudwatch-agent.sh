@@ -7,9 +7,9 @@
 # timeout: 120 s
 # takes: about 0.2 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/cloudwatch-agent.sh
-source "$SLIPWAY_BUNDLE/bootstrap/cloudwatch-agent.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/cloudwatch-agent.sh
+source "$SLIPWAY_BUNDLE/nodes/cloudwatch-agent.sh"
 
 cloudwatch::main compute

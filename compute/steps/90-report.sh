@@ -7,11 +7,11 @@
 # timeout: 30 s
 # takes: about 0.1 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
 
 report::main() {
-  "$SLIPWAY_BUNDLE/bootstrap/status/node_status.py" --share ||
+  "$SLIPWAY_BUNDLE/nodes/status/node_status.py" --share ||
     log::die "the state of this node could not be shared (see the lines above)" "is the shared file system mounted, full or read-only? see 'df -h'"
 }
 

@@ -15,7 +15,7 @@ from headnode.containers.importing import Job
 from headnode.containers.places import Workshop
 
 NAME = "containers"
-COMMON = Path(__file__).resolve().parents[2] / "bootstrap/common.sh"
+COMMON = Path(__file__).resolve().parents[2] / "nodes/common.sh"
 STATUS_TIMEOUT_S = 30
 
 

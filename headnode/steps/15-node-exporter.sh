@@ -7,9 +7,9 @@
 # timeout: 300 s
 # takes: about 2.3 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/node-exporter.sh
-source "$SLIPWAY_BUNDLE/bootstrap/node-exporter.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/node-exporter.sh
+source "$SLIPWAY_BUNDLE/nodes/node-exporter.sh"
 
 node_exporter::main

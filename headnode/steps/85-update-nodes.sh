@@ -7,8 +7,8 @@
 # timeout: 120 s
 # takes: about 0.1 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../bootstrap/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
 
 update_nodes::main() {
   local fsx
@@ -18,7 +18,7 @@ update_nodes::main() {
     log::info "no compute node has been set up yet: each takes this release when it starts"
     return 0
   fi
-  "$SLIPWAY_BUNDLE/bootstrap/update/running-nodes.sh"
+  "$SLIPWAY_BUNDLE/nodes/update/running-nodes.sh"
 }
 
 update_nodes::main

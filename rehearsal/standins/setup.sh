@@ -13,7 +13,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ROOT=$(cd "$HERE/../.." && pwd)
 readonly HERE ROOT
 readonly SYSTEM_PYTHON=/usr/bin/python3
-readonly SOFTWARE_TABLE=$ROOT/bootstrap/software.tsv
+readonly SOFTWARE_TABLE=$ROOT/nodes/software.tsv
 readonly NCCL_SOURCES=$HERE/nccl_sources/make.py
 
 standins::fault() {

@@ -14,8 +14,8 @@ from slipway.settings import Script, Settings
 Path = tuple[str | int, ...]
 MIRROR: Path = ("software_mirror",)
 ABSENT = ("404", "NoSuchKey", "NoSuchBucket")
-SUM_LINE = re.compile(r"([0-9a-f]{64})\s+\*?(?:\./)?(.+)")  # as bootstrap/common.sh reads it
-TABLE = FilePath(__file__).resolve().parents[2] / "bootstrap/software.tsv"
+SUM_LINE = re.compile(r"([0-9a-f]{64})\s+\*?(?:\./)?(.+)")  # as nodes/common.sh reads it
+TABLE = FilePath(__file__).resolve().parents[2] / "nodes/software.tsv"
 SUMS = "SHA256SUMS"
 SUMS_LIMIT_BYTES = 1 << 20
 
@@ -65,7 +65,7 @@ def _script(settings: Settings, path: Path, script: Script, asked: Pending, buck
 
 
 def pinned_files(settings: Settings) -> dict[str, str]:
-    """File -> sha256 of what the nodes fetch, from bootstrap/software.tsv; empty for a version that it does not pin."""
+    """File -> sha256 of what the nodes fetch, from nodes/software.tsv; empty for a version that it does not pin."""
     tags = {"nccl": settings.nccl.nccl_version, "aws-ofi-nccl": settings.nccl.ofi_version, "nccl-tests": ""}
     built = built_software(settings)
     files = {}
@@ -115,7 +115,7 @@ def _sums(url: str, files: dict[str, str], asked: Pending) -> Iterator[Answer]:
         if file not in sums:
             yield fault(MIRROR, f"{url}/{SUMS} has no line of {file}", hint)
         elif sha256 and sums[file] != sha256:
-            text = f"{url}/{SUMS} has another sum for {file} than bootstrap/software.tsv"
+            text = f"{url}/{SUMS} has another sum for {file} than nodes/software.tsv"
             yield warning(MIRROR, text, "mirror the release itself, or mean it: the nodes go by the mirror's sum")
     if all(file in sums for file in files):
         yield ok(MIRROR, f"{url}/{SUMS} has all {len(files)} files")
@@ -123,7 +123,7 @@ def _sums(url: str, files: dict[str, str], asked: Pending) -> Iterator[Answer]:
 
 def _file(url: str, file: str, asked: Pending) -> Iterator[Answer]:
     if found(asked, *ABSENT) is None:
-        yield fault(MIRROR, f"there is no {url}/{file}", "upload the release that bootstrap/software.tsv names")
+        yield fault(MIRROR, f"there is no {url}/{file}", "upload the release that nodes/software.tsv names")
 
 
 QUESTIONS = (
@@ -145,7 +145,7 @@ QUESTIONS = (
         name="software-mirror",
         asks="Does the mirror hold every pinned file, and the sums?",
         why="Nodes without a way to the internet fetch from it alone; a file that is missing stops their set-up.",
-        source="bootstrap/common.sh, software::use_mirror",
+        source="nodes/common.sh, software::use_mirror",
         permissions=("s3:GetObject",),
         examples=(
             (Status.FAULT, "there is no s3://corp-mirror/software/SHA256SUMS"),
@@ -156,7 +156,7 @@ QUESTIONS = (
             (
                 Status.WARNING,
                 "s3://corp-mirror/software/SHA256SUMS has another sum for prometheus-3.5.0.linux-amd64.tar.gz than"
-                " bootstrap/software.tsv",
+                " nodes/software.tsv",
             ),
             (Status.FAULT, "there is no s3://corp-mirror/software/prometheus-3.5.0.linux-amd64.tar.gz"),
         ),

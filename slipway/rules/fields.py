@@ -345,7 +345,7 @@ FIELD_RULES = (
     Rule(
         name="mirror",
         why="Nodes fetch software with the AWS CLI or curl.",
-        source="bootstrap/common.sh",
+        source="nodes/common.sh",
         example="software_mirror = 'http://mirror.example.com/slipway/': must be an s3:// or https:// prefix",
     ),
     Rule(

@@ -16,7 +16,7 @@ from slipway.source import Place
 if TYPE_CHECKING:
     from slipway.settings import Script, Settings
 
-SOFTWARE_TABLE = Path(__file__).resolve().parents[2] / "bootstrap/software.tsv"
+SOFTWARE_TABLE = Path(__file__).resolve().parents[2] / "nodes/software.tsv"
 PAIRS_FILE = Path(__file__).resolve().parents[1] / "data/nccl_pairs.json"
 INSTANCE_TYPE: Place = ("head_node", "instance_type")
 COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count")
@@ -168,7 +168,7 @@ def _plugin_unknown(s: Settings) -> Iterator[Finding]:
 
 @lru_cache(maxsize=1)
 def _pinned() -> frozenset[tuple[str, str]]:
-    """Name and version of every line of bootstrap/software.tsv."""
+    """Name and version of every line of nodes/software.tsv."""
     lines = SOFTWARE_TABLE.read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
     return frozenset((row[0], row[1]) for row in rows)
@@ -183,7 +183,7 @@ def _nccl_unpinned(s: Settings) -> Iterator[Finding]:
     for key, name, tag in tags:
         version = tag.removeprefix("v").removesuffix("-aws")
         if (name, version) not in _pinned():
-            text = f"has no checksum in bootstrap/software.tsv, so the head node does not build {name} {version}"
+            text = f"has no checksum in nodes/software.tsv, so the head node does not build {name} {version}"
             yield ("nccl", key), text, "add its line there, or set software_mirror"
 
 
@@ -344,7 +344,7 @@ RULES = (
         severity="warning",
         why="Sources are built only when their checksum is known beforehand; the build ends, and nothing is measured.",
         source="headnode/nccl/sources.sh",
-        example="nccl.nccl_version = 'v2.28.7-1': has no checksum in bootstrap/software.tsv, so the head node does not "
+        example="nccl.nccl_version = 'v2.28.7-1': has no checksum in nodes/software.tsv, so the head node does not "
         "build nccl 2.28.7-1. Hint: add its line there, or set software_mirror",
         keys=(
             "nccl.source",
@@ -398,7 +398,7 @@ RULES = (
         name="health-resume-unused",
         severity="warning",
         why="Whoever reads the settings expects nodes to come back by themselves.",
-        source="bootstrap/health/slurm.py",
+        source="nodes/health/slurm.py",
         example="health.resume = true: has no effect: only a node that the checks drained is resumed. Hint: set "
         "health.enabled and health.drain: true, or leave it out",
         keys=("health.resume", "health.drain", "health.enabled"),

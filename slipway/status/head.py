@@ -14,7 +14,7 @@ from typing import Any
 
 from slipway.preflight.aws import Aws, Refused, Unasked, explained
 
-COMMAND = "/opt/slipway/current/bootstrap/status/node_status.py --packed"
+COMMAND = "/opt/slipway/current/nodes/status/node_status.py --packed"
 DOCUMENT = "AWS-RunShellScript"
 PACKED = "slipway-status:"
 MAX_BYTES = 32 << 20  # of the unpacked answer

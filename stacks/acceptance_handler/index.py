@@ -14,7 +14,7 @@ from typing import Any
 
 import boto3
 
-EXPECT_RELEASE = "/opt/slipway/current/bootstrap/status/node_status.py --expect {release}"
+EXPECT_RELEASE = "/opt/slipway/current/nodes/status/node_status.py --expect {release}"
 RUN = (
     "/usr/local/bin/acceptance run --scenario /opt/slipway/current/acceptance.json"
     " --output /fsx/results --upload s3://{bucket}/acceptance/"

@@ -187,12 +187,12 @@ def name_bundle(host: machine.Host, name: str, content: bytes, *values: str) -> 
     host.put(f"/srv/s3/assets/{name}.gz", content)
     lines = [f"BUNDLE_URL=s3://assets/{name}.gz", f"BUNDLE_SHA256={hashlib.sha256(content).hexdigest()}"]
     host.put("/srv/parameter", "".join(f"{line}\n" for line in (*lines, "RESULTS_BUCKET=results-1", *values)).encode())
-    host.put("/srv/load-bundle.sh", (ROOT / "bootstrap/load-bundle.sh").read_bytes(), 0o755)
+    host.put("/srv/load-bundle.sh", (ROOT / "nodes/load-bundle.sh").read_bytes(), 0o755)
 
 
 def bash(script: str) -> subprocess.CompletedProcess[str]:
     """Run a bash script here, with common.sh sourced."""
-    text = f"source '{ROOT}/bootstrap/common.sh'\n{script}"
+    text = f"source '{ROOT}/nodes/common.sh'\n{script}"
     return subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
 
 

@@ -166,7 +166,7 @@ def test_two_setups_at_once_end_as_one(installed: Host, kind: str) -> None:
 
 
 def test_wrong_clock_is_named_where_the_bundle_cannot_be_had(installed: Host) -> None:
-    installed.put("/srv/load-bundle.sh", (ROOT / "bootstrap/load-bundle.sh").read_bytes(), 0o755)
+    installed.put("/srv/load-bundle.sh", (ROOT / "nodes/load-bundle.sh").read_bytes(), 0o755)
     installed.run(SAYS.format(text=CLOCK, code=254))
     done = installed.run("/srv/load-bundle.sh compute us-east-1 /slipway/ml/bundle", check=False)
     installed.put("/usr/local/bin/aws", AWS, 0o755)
@@ -231,7 +231,7 @@ def test_a_step_that_fails_says_why_and_what_to_do(installed: Host, name: str) -
 
 UNIT_THAT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={}\n"
 # The clock of the wait runs fast: each pause counts for 20 s.
-COMMON = f"source {CURRENT}/bootstrap/common.sh; sleep() {{ /bin/sleep 0.2; SECONDS=$((SECONDS + 20)); }}"
+COMMON = f"source {CURRENT}/nodes/common.sh; sleep() {{ /bin/sleep 0.2; SECONDS=$((SECONDS + 20)); }}"
 
 
 def test_service_that_does_not_come_up_is_told_with_its_own_words(installed: Host) -> None:
@@ -253,11 +253,11 @@ def test_service_that_does_not_come_up_is_told_with_its_own_words(installed: Hos
     [
         (SETUP["compute"], "another setup ran for more than 900 s"),
         (
-            f"{CURRENT}/bootstrap/use-bundle.sh compute s3://assets/bundle.gz {'a' * 64}",
+            f"{CURRENT}/nodes/use-bundle.sh compute s3://assets/bundle.gz {'a' * 64}",
             "another use-bundle.sh ran for more",
         ),
         (
-            f"{CURRENT}/bootstrap/load-bundle.sh compute us-east-1 /p/q",
+            f"{CURRENT}/nodes/load-bundle.sh compute us-east-1 /p/q",
             "another load-bundle.sh ran for more than 900 s",
         ),
     ],

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.hosts
 LOGS, IMAGES, NAME = "/fsx/logs/container-downloads", "/fsx/containers", "nvcr.io_public_small-1.sqsh"
 DOWNLOAD = f"NGC_API_KEY={KEY} timeout 30 /fsx/scripts/download-ngc-containers.sh --progress 0.5 --pause 0.1"
 VICTIM = "root:x:0:0:what no user may change:/root:/bin/bash\n"
-READ_STATUS = "/opt/slipway/current/bootstrap/status/node_status.py --shared"
+READ_STATUS = "/opt/slipway/current/nodes/status/node_status.py --shared"
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +112,10 @@ def test_roots_file_among_the_users_is_written_beside_no_link(clean: Host) -> No
 
 
 def test_no_user_can_hold_the_locks_of_the_setup(clean: Host) -> None:
-    common = "source /opt/slipway/current/bootstrap/common.sh"
+    common = "source /opt/slipway/current/nodes/common.sh"
     clean.run(f"{common}; mkdir -p /run/slipway; touch /run/slipway/setup.lock; file::lock /run/slipway/setup.lock")
     clean.run("/opt/slipway/current/headnode/steps/10-fsx-layout.sh")
-    clean.run("/usr/bin/python3 -B /opt/slipway/current/bootstrap/health --record || true")
+    clean.run("/usr/bin/python3 -B /opt/slipway/current/nodes/health --record || true")
     for lock in ("/run/slipway/setup.lock", "/run/slipway/fsx-layout.lock", "/run/slipway/health/lock"):
         assert clean.run(f"stat -c '%a %U' {lock}").stdout == "600 root\n", lock
         held = clean.run(f"setpriv --reuid=mallory --regid=mallory --clear-groups flock -n {lock} true", check=False)
@@ -135,7 +135,7 @@ def test_a_bad_bound_of_the_steps_is_told_and_no_step_runs(clean: Host) -> None:
         'STEP=/opt/slipway/current/headnode/steps/10-fsx-layout.sh; steps::run_one headnode "$STEP" || echo "ended $?"'
     )
     out = clean.run(
-        f"source /opt/slipway/current/bootstrap/common.sh; NODE_ENV[STEP_TIMEOUT_S]='$(touch /srv/ran)'; {run}; ls /srv/ran || true"
+        f"source /opt/slipway/current/nodes/common.sh; NODE_ENV[STEP_TIMEOUT_S]='$(touch /srv/ran)'; {run}; ls /srv/ran || true"
     ).stdout
     assert "STEP_TIMEOUT_S = '$(touch /srv/ran)': not a whole number" in out
     assert "ended 1" in out
@@ -153,7 +153,7 @@ def test_a_step_during_which_the_clock_is_set_back_has_its_true_time(clean: Host
     step = "#!/bin/bash\n# A step.\n# on failure: stop\n# timeout: 60 s\nexit 0\n"
     clean.put("/srv/10-step.sh", step.encode(), 0o755)
     clean.run(
-        "date +%s >/srv/n; mkdir -p /var/log/slipway /var/lib/slipway/steps; source /opt/slipway/current/bootstrap/common.sh; "
+        "date +%s >/srv/n; mkdir -p /var/log/slipway /var/lib/slipway/steps; source /opt/slipway/current/nodes/common.sh; "
         "PATH=/srv/clock:$PATH; steps::run_one compute /srv/10-step.sh"
     )
     record = json.loads(
@@ -185,7 +185,7 @@ def test_an_import_that_was_killed_or_never_began_is_no_longer_waited_for(clean:
     # What ended well, or said itself how it ended, is left alone.
     before = clean.run(f"cat {state}").stdout
     clean.run(
-        "SERVICE_RESULT=exit-code /opt/slipway/current/bootstrap/background-ended.sh containers; /opt/slipway/current/bootstrap/background-ended.sh containers"
+        "SERVICE_RESULT=exit-code /opt/slipway/current/nodes/background-ended.sh containers; /opt/slipway/current/nodes/background-ended.sh containers"
     )
     assert clean.run(f"cat {state}").stdout == before
 

@@ -37,11 +37,11 @@ STEP = """\
 # on failure: stop
 # timeout: 60 s
 set -euo pipefail
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../bootstrap/common.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
 """
-PARTS = ("bootstrap/common.sh", "bootstrap/use-bundle.sh", "bootstrap/load-bundle.sh", "headnode/setup-headnode.sh")
-PARTS += ("compute/setup-compute.sh", "bootstrap/status/node_status.py", "headnode/steps/90-report.sh")
-PARTS += ("bootstrap/update/running-nodes.sh", "bootstrap/update/this-node.sh", "headnode/steps/85-update-nodes.sh")
+PARTS = ("nodes/common.sh", "nodes/use-bundle.sh", "nodes/load-bundle.sh", "headnode/setup-headnode.sh")
+PARTS += ("compute/setup-compute.sh", "nodes/status/node_status.py", "headnode/steps/90-report.sh")
+PARTS += ("nodes/update/running-nodes.sh", "nodes/update/this-node.sh", "headnode/steps/85-update-nodes.sh")
 PARTS += ("compute/steps/90-report.sh",)
 
 
@@ -68,7 +68,7 @@ SHA = {name: hashlib.sha256(content).hexdigest() for name, content in BUNDLES.it
 def machine(host: Host) -> Host:
     host.run("mv /usr/local/bin/aws /usr/local/bin/aws.objects; mkdir -p /srv/ssm/slipway/ml")
     host.put("/usr/local/bin/aws", AWS, 0o755)
-    host.put("/srv/load-bundle.sh", (ROOT / "bootstrap/load-bundle.sh").read_bytes(), 0o755)
+    host.put("/srv/load-bundle.sh", (ROOT / "nodes/load-bundle.sh").read_bytes(), 0o755)
     for name, content in BUNDLES.items():
         host.put(f"/srv/s3/assets/{name}.gz", content)
     return host
@@ -103,7 +103,7 @@ def in_use(host: Host) -> tuple[str, str]:
 
 
 def status(host: Host) -> dict[str, object]:
-    found: dict[str, object] = json.loads(host.run("/opt/slipway/current/bootstrap/status/node_status.py").stdout)
+    found: dict[str, object] = json.loads(host.run("/opt/slipway/current/nodes/status/node_status.py").stdout)
     return found
 
 
@@ -200,7 +200,7 @@ def test_an_update_takes_the_new_release(node: Host) -> None:
     name(node, "two")
     load(node, SHA["two"], "RESULTS_BUCKET=results-1")
     assert in_use(node) == ("two", "two")
-    assert node.run(f"/opt/slipway/current/bootstrap/status/node_status.py --expect {SHA['two']}").returncode == 0
+    assert node.run(f"/opt/slipway/current/nodes/status/node_status.py --expect {SHA['two']}").returncode == 0
 
 
 def test_the_release_before_is_kept_and_older_ones_are_not(node: Host) -> None:
@@ -222,7 +222,7 @@ def test_a_release_that_fails_leaves_the_one_before_in_use_and_says_so(node: Hos
     assert out.endswith(f"release {SHA['one'][:12]} is in use again, its setup ended well; what failed is not in use\n")
     assert in_use(node) == ("one", "one")
     assert "RESULTS_BUCKET=results-1" in node.run("cat /etc/slipway/node.env").stdout
-    told = node.run(f"/opt/slipway/current/bootstrap/status/node_status.py --expect {SHA['bad']}", check=False)
+    told = node.run(f"/opt/slipway/current/nodes/status/node_status.py --expect {SHA['bad']}", check=False)
     assert told.returncode == 1
     assert told.stdout == (
         f"[RESULT] FAILURE: the head node uses release {SHA['one'][:12]}, not {SHA['bad'][:12]}: "
@@ -356,7 +356,7 @@ def slurm(machine: Host) -> Host:
     return machine
 
 
-UPDATE = "/opt/slipway/current/bootstrap/update/running-nodes.sh"
+UPDATE = "/opt/slipway/current/nodes/update/running-nodes.sh"
 WAIT = "for try in $(seq 200); do {0} && exit 0; sleep 0.1; done; sinfo; squeue; cat /fsx/logs/slipway/update-*; exit 1"
 
 

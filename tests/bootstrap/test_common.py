@@ -149,7 +149,7 @@ def test_only_s3_and_http_are_fetched(url: str) -> None:
 
 
 def test_software_table_is_well_formed() -> None:
-    for line in (ROOT / "bootstrap/software.tsv").read_text().splitlines():
+    for line in (ROOT / "nodes/software.tsv").read_text().splitlines():
         if line.startswith("#"):
             continue
         name, version, sha256, url = line.split("\t")

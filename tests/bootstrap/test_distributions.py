@@ -162,7 +162,7 @@ def furnish(node: Host, mirror: Path) -> None:
         "usr/local/bin/aws.objects": (AWS, 0o755),
         "srv/s3/assets/bundle.gz": (bundle, 0o644),
         "srv/parameter": (f"{parameter}RESULTS_BUCKET=results-1\n".encode(), 0o644),
-        "srv/load-bundle.sh": ((ROOT / "bootstrap/load-bundle.sh").read_bytes(), 0o755),
+        "srv/load-bundle.sh": ((ROOT / "nodes/load-bundle.sh").read_bytes(), 0o755),
         "etc/parallelcluster/cfnconfig": (b"cfn_instance_type=p5.48xlarge\nscheduler_queue_name=train\n", 0o644),
         "usr/local/bin/dcgm-exporter": ((ROOT / "rehearsal/standins/dcgm-exporter").read_bytes(), 0o755),
         **hardware.files(SPEC),
@@ -203,7 +203,7 @@ def setup(node: Host, kind: str) -> str:
 
 
 def status(node: Host) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(node.run(f"{CURRENT}/bootstrap/status/node_status.py").stdout)
+    found: dict[str, Any] = json.loads(node.run(f"{CURRENT}/nodes/status/node_status.py").stdout)
     return found
 
 
@@ -325,7 +325,7 @@ def test_node_tells_its_state(compute: tuple[Host, str]) -> None:
     }
     node = compute[0]
     sha256 = node.run("sha256sum /srv/s3/assets/bundle.gz").stdout.split()[0]
-    assert node.run(f"{CURRENT}/bootstrap/status/node_status.py --expect {sha256}", check=False).returncode == 0
+    assert node.run(f"{CURRENT}/nodes/status/node_status.py --expect {sha256}", check=False).returncode == 0
 
 
 @pytest.mark.hosts

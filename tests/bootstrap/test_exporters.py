@@ -312,17 +312,17 @@ def test_exporter_that_ends_later_is_told(gpus: Host) -> None:
 
 def test_exporter_without_an_answer_fails_after_its_time(gpus: Host) -> None:
     script = (
-        "sed -i 's/VERIFY_TIMEOUT_S=120/VERIFY_TIMEOUT_S=1/' /opt/slipway/current/bootstrap/collectors/gpu-exporter.sh"
+        "sed -i 's/VERIFY_TIMEOUT_S=120/VERIFY_TIMEOUT_S=1/' /opt/slipway/current/nodes/collectors/gpu-exporter.sh"
     )
-    gpus.run(f"cp -a /opt/slipway/current/bootstrap/collectors/gpu-exporter.sh /srv/keep; {script}")
+    gpus.run(f"cp -a /opt/slipway/current/nodes/collectors/gpu-exporter.sh /srv/keep; {script}")
     gpus.put("/usr/local/bin/dcgm-exporter", b"#!/bin/bash\nexec sleep 600\n", 0o755)
     found = start(gpus, "failed")
-    gpus.run("cp -a /srv/keep /opt/slipway/current/bootstrap/collectors/gpu-exporter.sh")
+    gpus.run("cp -a /srv/keep /opt/slipway/current/nodes/collectors/gpu-exporter.sh")
     assert "no answer on http://127.0.0.1:9400/metrics after 1 s" in found["detail"]
 
 
 def test_second_run_by_hand_waits_for_the_first(gpus: Host) -> None:
-    script = "/opt/slipway/current/bootstrap/collectors/gpu-exporter.sh"
+    script = "/opt/slipway/current/nodes/collectors/gpu-exporter.sh"
     gpus.run(f"sed 's/IMPORT_TIMEOUT_S=1200/IMPORT_TIMEOUT_S=1/' {script} >{script}.test; chmod +x {script}.test")
     done = gpus.run(
         f"mkdir -p /var/lib/slipway/gpu-exporter; exec 8>/var/lib/slipway/gpu-exporter/lock; flock 8; {script}.test prepare",
@@ -334,7 +334,7 @@ def test_second_run_by_hand_waits_for_the_first(gpus: Host) -> None:
 
 
 def test_unknown_word_is_wrong_use(gpus: Host) -> None:
-    done = gpus.run("/opt/slipway/current/bootstrap/collectors/gpu-exporter.sh sing", check=False)
+    done = gpus.run("/opt/slipway/current/nodes/collectors/gpu-exporter.sh sing", check=False)
     assert done.returncode == 1
     assert "usage: gpu-exporter.sh" in done.stdout
 

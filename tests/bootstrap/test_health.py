@@ -873,6 +873,6 @@ def test_runs_on_the_python_of_old_nodes() -> None:
     if python is None or subprocess.run([python, "--version"], capture_output=True, check=False).returncode:
         pytest.skip("needs python3.9")
     done = subprocess.run(
-        [python, "-B", ROOT / "bootstrap/health", "--explain"], capture_output=True, text=True, check=True
+        [python, "-B", ROOT / "nodes/health", "--explain"], capture_output=True, text=True, check=True
     )
     assert done.stdout == report.explain() + "\n"

@@ -174,7 +174,7 @@ def test_facts_of_a_damaged_bundle(p5: Host) -> None:
     done = step(
         p5,
         SCRATCH,
-        before="echo {} >/srv/none && mount --bind /srv/none /opt/slipway/current/bootstrap/health/__main__.py",
+        before="echo {} >/srv/none && mount --bind /srv/none /opt/slipway/current/nodes/health/__main__.py",
         check=False,
     )
     assert done.returncode == 1

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = ROOT / "bootstrap/status/node_status.py"
+PROGRAM = ROOT / "nodes/status/node_status.py"
 SINFO = "gpu-1|train*|idle|none\ngpu-1|debug|idle|none\ngpu-2|train*|drained|health: gpu_count 7 of 8\ngpu-3|train*|idle~|none"
 SQUEUE = "RUNNING|training||gpu-1\nPENDING|training||\nPENDING|slipway-update|gpu-2|\nRUNNING|slipway-update||gpu-1"
 

@@ -69,7 +69,7 @@ def test_fsx_has_the_layout_of_the_guide(head: Host) -> None:
 
 def test_deploy_time_values_win_over_the_bundle(head: Host) -> None:
     value = head.run(
-        "source /opt/slipway/current/bootstrap/common.sh; env::load /etc/slipway/node.env; env::get RESULTS_BUCKET"
+        "source /opt/slipway/current/nodes/common.sh; env::load /etc/slipway/node.env; env::get RESULTS_BUCKET"
     ).stdout
     assert value == "results-1"
 

@@ -12,10 +12,10 @@ from .host import Host
 pytestmark = pytest.mark.hosts
 GOOD = "a" * 64
 HEAD, COMPUTE = LOAD.format(kind="head"), LOAD.format(kind="compute")
-USE = (ROOT / "bootstrap/use-bundle.sh").read_bytes()
+USE = (ROOT / "nodes/use-bundle.sh").read_bytes()
 THIN = {
-    "bootstrap/use-bundle.sh": (USE, 0o755),
-    "bootstrap/common.sh": (b"", 0o644),
+    "nodes/use-bundle.sh": (USE, 0o755),
+    "nodes/common.sh": (b"", 0o644),
     "node.env": (b"A=1\n", 0o644),
 }
 

@@ -78,10 +78,10 @@ CASES = [
     software("no sums", FAULT, f"there is no {URL}/SHA256SUMS", hint=SUM_HINT, arrange=without_sums),
     software("no line", FAULT, f"{URL}/SHA256SUMS has no line of {PROMETHEUS}", hint=SUM_HINT,
              arrange=mirror(lines=sums({file: sha for file, sha in FILES.items() if file != PROMETHEUS}))),
-    software("another sum", WARNING, f"{URL}/SHA256SUMS has another sum for {PROMETHEUS} than bootstrap/software.tsv",
+    software("another sum", WARNING, f"{URL}/SHA256SUMS has another sum for {PROMETHEUS} than nodes/software.tsv",
              arrange=mirror(lines=sums({**FILES, PROMETHEUS: "f" * 64}))),
     software("no file", FAULT, f"there is no {URL}/{PROMETHEUS}",
-             hint="upload the release that bootstrap/software.tsv names", arrange=mirror(without=PROMETHEUS)),
+             hint="upload the release that nodes/software.tsv names", arrange=mirror(without=PROMETHEUS)),
     denied("s3:GetObject", "software-mirror", settings=MIRROR, arrange=mirror()),
 ]  # fmt: skip
 

@@ -48,7 +48,7 @@ def tree(tmp_path: Path) -> Path:
         "compute/steps/10-thing.sh": STEP.replace("slipway-thing.service", "slipway-other.service"),
         "headnode/user/user.sh": SCRIPT,
         "headnode/user/sourced.sh": "# no program\n",
-        "bootstrap/units/slipway-thing.service": UNIT,
+        "nodes/units/slipway-thing.service": UNIT,
         "templates/slipway-thing.timer.j2": TIMER,
     }
     for name, text in files.items():
@@ -109,16 +109,16 @@ def test_a_row_a_step_script_and_unit(tree: Path) -> None:
             "headnode/user/user.sh:9: its head has no line '# permission:",
         ),
         (
-            "bootstrap/units/slipway-thing.service",
+            "nodes/units/slipway-thing.service",
             "Description=",
             "Note=",
-            "bootstrap/units/slipway-thing.service:1: no Description=",
+            "nodes/units/slipway-thing.service:1: no Description=",
         ),
         (
             "headnode/steps/10-thing.sh",
             "slipway-thing",
             "slipway-none",
-            "bootstrap/units/slipway-thing.service:1: no step names",
+            "nodes/units/slipway-thing.service:1: no step names",
         ),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_cluster_that_is_well(site: Site, capsys: pytest.CaptureFixture[str]) 
     assert "acceptance  accepted (run r1): 4 nodes good" in lines
     assert "reservation cr-0123456789abcdef1 active, " in out
     assert "USD a month" in out
-    assert site.commands == ["/opt/slipway/current/bootstrap/status/node_status.py --packed"]
+    assert site.commands == ["/opt/slipway/current/nodes/status/node_status.py --packed"]
     assert site.aws.tracebacks() == []
 
     done = {"name": "containers", "state": "done", "percent": 100, "detail": "8 of 8 images"}

@@ -60,7 +60,7 @@ def test_starts_the_constant_command_on_the_head_node(aws: Any) -> None:
     assert command["InstanceIds"] == [INSTANCE]
     assert command["Parameters"] == {
         "commands": [
-            f"/opt/slipway/current/bootstrap/status/node_status.py --expect {'f' * 64} && "
+            f"/opt/slipway/current/nodes/status/node_status.py --expect {'f' * 64} && "
             "/usr/local/bin/acceptance run --scenario /opt/slipway/current/acceptance.json"
             " --output /fsx/results --upload s3://ml-results/acceptance/"
         ],

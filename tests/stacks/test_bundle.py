@@ -32,8 +32,8 @@ def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     for name in (*bundle.NODE_DIRECTORIES, "acceptance/report", "acceptance/__pycache__"):
         (root / name).mkdir(parents=True)
-    (root / "bootstrap/run.sh").write_text("#!/bin/bash\n", encoding="utf-8")
-    (root / "bootstrap/run.sh").chmod(0o600)
+    (root / "nodes/run.sh").write_text("#!/bin/bash\n", encoding="utf-8")
+    (root / "nodes/run.sh").chmod(0o600)
     (root / "headnode/notes.txt").write_text("text\n", encoding="utf-8")
     shutil.copy(ROOT / "templates/node.env.j2", root / "templates")
     (root / "acceptance/__init__.py").touch()
@@ -68,9 +68,9 @@ def test_same_input_same_bytes(settings: Settings, checkout: Path, tmp_path: Pat
     first = bundle.write_bundle(settings, tmp_path / "first.tar.gz", checkout)
     for file in checkout.rglob("*"):
         os.utime(file, (1, 1))
-    (checkout / "bootstrap/run.sh").chmod(0o755)
-    (checkout / "bootstrap/__pycache__").mkdir()
-    (checkout / "bootstrap/__pycache__/later.pyc").write_bytes(b"compiled")
+    (checkout / "nodes/run.sh").chmod(0o755)
+    (checkout / "nodes/__pycache__").mkdir()
+    (checkout / "nodes/__pycache__/later.pyc").write_bytes(b"compiled")
     second = bundle.write_bundle(settings, tmp_path / "second.tar.gz", checkout)
     assert first.path.read_bytes() == second.path.read_bytes()
     assert first.sha256 == second.sha256 == hashlib.sha256(second.path.read_bytes()).hexdigest()
@@ -87,14 +87,14 @@ def test_contents(settings: Settings, checkout: Path, tmp_path: Path) -> None:
     assert list(found) == [
         "acceptance.json",
         "acceptance.pyz",
-        "bootstrap/run.sh",
+        "nodes/run.sh",
         "containers.txt",
         "headnode/notes.txt",
         "instances.json",
         "node.env",
         "templates/node.env.j2",
     ]
-    assert {name for name, member in found.items() if member.mode == 0o755} == {"bootstrap/run.sh", "acceptance.pyz"}
+    assert {name for name, member in found.items() if member.mode == 0o755} == {"nodes/run.sh", "acceptance.pyz"}
     assert {(member.mtime, member.uid, member.gid, member.uname) for member in found.values()} == {(0, 0, 0, "")}
 
 
@@ -186,7 +186,7 @@ def test_no_gpu_queue_no_tests(settings: Settings) -> None:
     assert (found["tests"], found["nodes"], found["network"]) == ([], 0, None)
 
 
-@pytest.mark.parametrize("gone", ["bootstrap", "acceptance", "templates/node.env.j2", str(bundle.PLOTLY)])
+@pytest.mark.parametrize("gone", ["nodes", "acceptance", "templates/node.env.j2", str(bundle.PLOTLY)])
 def test_what_is_missing_is_named(settings: Settings, checkout: Path, tmp_path: Path, gone: str) -> None:
     part = checkout / gone
     shutil.rmtree(part) if part.is_dir() else part.unlink()

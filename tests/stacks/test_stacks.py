@@ -81,8 +81,8 @@ def test_nodes_read_exactly_the_parameter_of_their_cluster_and_write_none(policy
 
 # What the nodes' policies allow -> the file that calls it, and how.
 CALLERS = {
-    "ssm:GetParameter": ("bootstrap/load-bundle.sh", "ssm get-parameter"),
-    "s3:GetObject": ("bootstrap/common.sh", "aws s3 cp"),
+    "ssm:GetParameter": ("nodes/load-bundle.sh", "ssm get-parameter"),
+    "s3:GetObject": ("nodes/common.sh", "aws s3 cp"),
     "logs:CreateLogStream": ("templates/amazon-cloudwatch-agent.json.j2", "log_stream_name"),
     "logs:DescribeLogStreams": ("templates/amazon-cloudwatch-agent.json.j2", "log_stream_name"),
     "logs:PutLogEvents": ("templates/amazon-cloudwatch-agent.json.j2", "log_group_name"),
@@ -112,7 +112,7 @@ def test_nodes_may_do_what_their_scripts_call_and_nothing_else(assemblies: dict[
 
 def test_no_script_of_the_nodes_calls_aws_beyond_the_list() -> None:
     found = set()
-    for folder in ("bootstrap", "headnode", "compute", "acceptance", "templates"):
+    for folder in ("nodes", "headnode", "compute", "acceptance", "templates"):
         for file in (ROOT / folder).rglob("*"):
             if file.suffix in (".sh", ".py", ".j2", "") and file.is_file():
                 text = re.sub(r"[\"',\[\]]", "", re.sub(r"(?m)^\s*#.*$", "", file.read_text(encoding="utf-8")))
@@ -256,12 +256,12 @@ def test_the_parameter_stands_between_the_permission_to_read_the_bundle_and_the_
 
 
 # ParallelCluster refuses the next update of every standing cluster when this file's address changes, and that hangs on
-# each byte. What is to change belongs in bootstrap/use-bundle.sh, which the bundle carries to the nodes.
+# each byte. What is to change belongs in nodes/use-bundle.sh, which the bundle carries to the nodes.
 BOOTSTRAP_ACTION_SHA256 = "606ed8ea179c50ae9ab91788f98ef7303b29cabb5cd0ae179a2dceb76c132a32"
 
 
 def test_the_bootstrap_action_is_the_one_that_standing_clusters_have(rehearsal: Assembly) -> None:
-    digest = hashlib.sha256((ROOT / "bootstrap/load-bundle.sh").read_bytes()).hexdigest()
+    digest = hashlib.sha256((ROOT / "nodes/load-bundle.sh").read_bytes()).hexdigest()
     assert digest == BOOTSTRAP_ACTION_SHA256
     for actions in (
         cluster_configuration(rehearsal)["HeadNode"]["CustomActions"],

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stand-in sources of NCCL, aws-ofi-nccl and nccl-tests as a software mirror holds them, and the image they build on.
 
-``make.py sources DIRECTORY [NAME=VERSION ...]`` writes NAME-VERSION.tar.gz (default: what bootstrap/software.tsv pins)
+``make.py sources DIRECTORY [NAME=VERSION ...]`` writes NAME-VERSION.tar.gz (default: what nodes/software.tsv pins)
 and adds their lines to DIRECTORY/SHA256SUMS. The sources keep the real projects' make targets and options and compile
 to small real shared libraries and an MPI program, with the versions baked in.
 
@@ -35,7 +35,7 @@ PACKAGES_FILE = "Version of efa-installer: stand-in\n"
 def pinned() -> dict[str, str]:
     """Return the first version of each project that software.tsv pins."""
     found: dict[str, str] = {}
-    for line in (ROOT / "bootstrap/software.tsv").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "nodes/software.tsv").read_text(encoding="utf-8").splitlines():
         name, _, rest = line.partition("\t")
         if name in NAMES:
             found.setdefault(name, rest.partition("\t")[0])

@@ -10,7 +10,7 @@ set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../common.sh"
 
 readonly PROGRAM=/usr/local/bin/dcgm-exporter
-readonly PINS=$SLIPWAY_BUNDLE/bootstrap/collectors/dcgm.tsv
+readonly PINS=$SLIPWAY_BUNDLE/nodes/collectors/dcgm.tsv
 readonly SITE_COUNTERS=/etc/slipway/dcgm-counters.csv
 readonly COUNTERS_INSIDE=/etc/dcgm-exporter/default-counters.csv
 readonly HOME_DIR=$SLIPWAY_STATE_DIR/gpu-exporter
@@ -112,7 +112,7 @@ gpu_exporter::prepare() {
 }
 
 gpu_exporter::run() {
-  local counters=$SLIPWAY_BUNDLE/bootstrap/collectors/dcgm-counters.csv
+  local counters=$SLIPWAY_BUNDLE/nodes/collectors/dcgm-counters.csv
   [ ! -r "$SITE_COUNTERS" ] || counters=$SITE_COUNTERS
   export DCGM_EXPORTER_LISTEN=:9400 DCGM_EXPORTER_INTERVAL=$INTERVAL_MS DCGM_EXPORTER_COLLECTORS=$counters
   [ ! -x "$PROGRAM" ] || exec "$PROGRAM"

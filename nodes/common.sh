@@ -190,7 +190,7 @@ file::link() { # TARGET LINK: by one rename, and only when it differs
 file::render() { # TEMPLATE DESTINATION MODE [KEY=VALUE ...]
   local rendered status=0
   rendered=$(mktemp)
-  python3 "$SLIPWAY_BUNDLE/bootstrap/render.py" "$SLIPWAY_BUNDLE/templates/$1" --env "$SLIPWAY_NODE_ENV" \
+  python3 "$SLIPWAY_BUNDLE/nodes/render.py" "$SLIPWAY_BUNDLE/templates/$1" --env "$SLIPWAY_NODE_ENV" \
     --output "$rendered" "${@:4}" || status=$?
   [ "$status" -ne 0 ] || file::put "$rendered" "$2" "$3" || status=$?
   rm -f "$rendered"
@@ -241,7 +241,7 @@ fetch::sha256() { # FILE
 # Sets SOFTWARE_VERSION, SOFTWARE_SHA256, SOFTWARE_URL from the first line that fits, the site's lines first.
 software::find() { # NAME [VERSION]
   local table name version sha256 url
-  for table in "$SLIPWAY_SITE_SOFTWARE" "$SLIPWAY_BUNDLE/bootstrap/software.tsv"; do
+  for table in "$SLIPWAY_SITE_SOFTWARE" "$SLIPWAY_BUNDLE/nodes/software.tsv"; do
     [ -r "$table" ] || continue
     while IFS=$'\t' read -r name version sha256 url; do
       [[ $name == "$1" && ($# -lt 2 || $version == "${2:-}") ]] || continue

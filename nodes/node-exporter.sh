@@ -13,7 +13,7 @@ node_exporter::main() {
   unit::user node-exporter
   file::directory "$NODE_EXPORTER_HOME" 0755
   file::directory "$NODE_EXPORTER_HOME/textfile" 0755
-  file::put "$SLIPWAY_BUNDLE/bootstrap/units/$NODE_EXPORTER_UNIT" "$SYSTEMD_UNITS/$NODE_EXPORTER_UNIT" 0644
+  file::put "$SLIPWAY_BUNDLE/nodes/units/$NODE_EXPORTER_UNIT" "$SYSTEMD_UNITS/$NODE_EXPORTER_UNIT" 0644
   unit::ensure "$NODE_EXPORTER_UNIT" "$SYSTEMD_UNITS/$NODE_EXPORTER_UNIT" "$SLIPWAY_SOFTWARE_DIR/node_exporter/current/.sha256"
   node_exporter::timer node-metrics
   unit::wait_http "$NODE_EXPORTER_UNIT" "$NODE_EXPORTER_URL"
@@ -24,10 +24,10 @@ node_exporter::timer() { # NAME
   local unit=slipway-$1 file
   mkdir -p "$COLLECTORS_DIR"
   for file in textfile infiniband "$1"; do
-    file::put "$SLIPWAY_BUNDLE/bootstrap/collectors/$file.py" "$COLLECTORS_DIR/$file.py" 0755
+    file::put "$SLIPWAY_BUNDLE/nodes/collectors/$file.py" "$COLLECTORS_DIR/$file.py" 0755
   done
   for file in "$unit.service" "$unit.timer"; do
-    file::put "$SLIPWAY_BUNDLE/bootstrap/units/$file" "$SYSTEMD_UNITS/$file" 0644
+    file::put "$SLIPWAY_BUNDLE/nodes/units/$file" "$SYSTEMD_UNITS/$file" 0644
   done
   unit::ensure "$unit.timer" "$SYSTEMD_UNITS/$unit.timer" "$SYSTEMD_UNITS/$unit.service"
 }

@@ -103,7 +103,7 @@ load::main() {
   trap - EXIT
   exec {LOCK_FD}>&-
   export SLIPWAY_CONFIGURED_SHA256=${4:-}
-  exec "$RELEASE/bootstrap/use-bundle.sh" "$1" "$URL" "$SHA256" "${VALUES[@]}"
+  exec "$RELEASE/nodes/use-bundle.sh" "$1" "$URL" "$SHA256" "${VALUES[@]}"
 }
 
 load::main "$@"

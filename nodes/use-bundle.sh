@@ -53,7 +53,7 @@ use::check_args() {
 
 use::check_whole() { # DIRECTORY URL SETUP_SCRIPT
   local needed
-  for needed in bootstrap/common.sh node.env "$3"; do
+  for needed in nodes/common.sh node.env "$3"; do
     [ -f "$1/$needed" ] || use::die 1 "$2 holds no $needed" "make the bundle again with 'cdk deploy'"
   done
 }
@@ -62,7 +62,7 @@ use::check_whole() { # DIRECTORY URL SETUP_SCRIPT
 use::release() { # URL SHA256 SETUP_SCRIPT -> RELEASE
   RELEASE=$OPT_DIR/releases/${2:0:12}
   [ -d "$RELEASE" ] ||
-    use::die 1 "release ${2:0:12} is not on this node" "load-bundle.sh fetches it: sudo $OPT_DIR/current/bootstrap/load-bundle.sh KIND REGION PARAMETER"
+    use::die 1 "release ${2:0:12} is not on this node" "load-bundle.sh fetches it: sudo $OPT_DIR/current/nodes/load-bundle.sh KIND REGION PARAMETER"
   use::check_whole "$RELEASE" "$1" "$3"
 }
 
@@ -130,7 +130,7 @@ use::keep_records() { # RELEASE
 
 # The same, where `slipway status` looks for it.
 use::report() {
-  timeout --kill-after=5 "$REPORT_TIMEOUT_S" "$OPT_DIR/current/bootstrap/status/node_status.py" --share {LOCK_FD}>&- ||
+  timeout --kill-after=5 "$REPORT_TIMEOUT_S" "$OPT_DIR/current/nodes/status/node_status.py" --share {LOCK_FD}>&- ||
     printf 'slipway: use-bundle: the state of this node could not be shared\n' >&2
 }
 

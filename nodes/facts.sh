@@ -5,7 +5,7 @@
 # instance type is not known.
 facts::get() { # NAME
   local all
-  all=$(python3 -B "$SLIPWAY_BUNDLE/bootstrap/health" --facts)
+  all=$(python3 -B "$SLIPWAY_BUNDLE/nodes/health" --facts)
   [[ $all =~ \"$1\":\ ([a-z0-9]+) ]] || log::die "slipway-health --facts has no $1: $all" "deploy again: the bundle is damaged"
   printf '%s' "${BASH_REMATCH[1]}"
 }

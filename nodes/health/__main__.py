@@ -1,4 +1,4 @@
-"""``python3 bootstrap/health``: the command slipway-health."""
+"""``python3 nodes/health``: the command slipway-health."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 set -euo pipefail
 # Slurm runs a copy of this file: what it needs is in the release that this node has in use.
 # shellcheck source-path=SCRIPTDIR source=../common.sh
-source /opt/slipway/current/bootstrap/common.sh
+source /opt/slipway/current/nodes/common.sh
 
 env::load "$SLIPWAY_NODE_ENV"
-exec /opt/slipway/current/bootstrap/load-bundle.sh compute "$(env::get REGION)" "/slipway/$(env::get CLUSTER_NAME)/bundle"
+exec /opt/slipway/current/nodes/load-bundle.sh compute "$(env::get REGION)" "/slipway/$(env::get CLUSTER_NAME)/bundle"

@@ -52,7 +52,7 @@ running::release_of() { # NODE FSX: the first 12 digits, nothing where it is not
 running::submit() { # NODE PARTITION FSX
   running::slurm sbatch --parsable --job-name="$JOB" --partition="$2" --nodelist="$1" --nodes=1 --exclusive \
     --time="$JOB_LIMIT_MIN" --priority=TOP --chdir=/ --output="$3/logs/slipway/update-$1.log" --open-mode=append \
-    "$SLIPWAY_BUNDLE/bootstrap/update/this-node.sh" >/dev/null
+    "$SLIPWAY_BUNDLE/nodes/update/this-node.sh" >/dev/null
 }
 
 running::main() {
@@ -71,7 +71,7 @@ running::main() {
   done
   [ "${#failed[@]}" -eq 0 ] ||
     log::die "no job could be submitted for ${failed[*]}: they keep their release until they start anew" \
-      "see 'scontrol show node', then run $SLIPWAY_BUNDLE/bootstrap/update/running-nodes.sh"
+      "see 'scontrol show node', then run $SLIPWAY_BUNDLE/nodes/update/running-nodes.sh"
   log::info "${#PARTITIONS[@]} nodes are up, $old of them with another release than $wanted; $submitted jobs $JOB submitted"
 }
 
