@@ -46,7 +46,7 @@ check-cloud: setup-test ## Two examples and a file with every part on, through c
 	@.venv-test/bin/python -m pytest tests/stacks tests/cluster_config
 
 test-bootstrap: setup-test ## The node scripts' tests, with the kill sweep (SLIPWAY_SWEEP=all: at every command), distributions (SLIPWAY_DISTRIBUTIONS=all) and bash coverage
-	@.venv-test/bin/python -m pytest tests/bootstrap
+	@.venv-test/bin/python -m pytest tests/nodes
 
 docs: setup ## Write docs/checks.md, docs/nodes.md and the JSON Schema of the settings anew, from the code
 	@.venv/bin/python -m slipway.documentation

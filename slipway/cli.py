@@ -26,7 +26,7 @@ from slipway.errors import (
     UsageError,
 )
 from slipway.settings import Examination, examine, load_settings
-from slipway.words import visible
+from slipway.text import visible
 
 app = typer.Typer(
     name="slipway",
@@ -88,7 +88,7 @@ def check(
 
 
 def _explain(name: str, as_json: bool) -> None:
-    from slipway.rules.explain import explain
+    from slipway.settings.rules.explain import explain
 
     rows = explain(name)
     if as_json:
@@ -162,7 +162,7 @@ def _session(profile: str | None) -> Any:
     """A boto3 session of ``profile``; None without one."""
     if profile is None:
         return None
-    from slipway.preflight.command import session_of
+    from slipway.aws.session import session_of
 
     return session_of(profile)
 

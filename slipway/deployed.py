@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from slipway.aws.calls import Aws, Refused, Unasked
+from slipway.aws.session import session_of
 from slipway.cluster_config import ClusterFacts
 from slipway.errors import EnvironmentFault, SlipwayError
-from slipway.preflight.aws import Aws, Refused, Unasked
-from slipway.preflight.command import session_of
 from slipway.settings import Settings
 
 PARTS = ("network", "storage", "observability", "cluster")

@@ -33,7 +33,7 @@ class Fault:
 
     ``file`` and ``line`` (1-based, 0 when the file as a whole is meant) give the place, ``path`` the key
     (``queues[0].count``), ``value`` what stands there (None: nothing), ``rule`` what should, ``hint`` the repair.
-    ``rule_name`` names the row of ``slipway.rules.RULES`` that says why.
+    ``rule_name`` names the row of ``slipway.settings.rules.RULES`` that says why.
     """
 
     file: str

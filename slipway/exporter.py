@@ -19,7 +19,7 @@ from slipway.importer.block import block_text
 from slipway.importer.configuration import spell
 from slipway.importer.ledger import get_at
 from slipway.settings import Queue, Settings, load_settings
-from slipway.source import redacted
+from slipway.settings.source import redacted
 
 if TYPE_CHECKING:
     from slipway.deployed import Deployment

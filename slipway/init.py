@@ -21,7 +21,7 @@ from slipway.importer.text import faults_in, schema_line, settings_text
 from slipway.instances import INSTANCE_TYPES
 from slipway.reservations import instance_count
 from slipway.settings import Observability, Storage
-from slipway.source import path_text, redacted
+from slipway.settings.source import path_text, redacted
 
 Ask = Callable[[str, str], str]
 """Asks a question with a default (empty: none); gives the answer, the default for an empty one. May raise EOFError."""
@@ -356,7 +356,7 @@ def live_reservations(region: str, session: Any = None) -> list[Offer]:
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from slipway.preflight.aws import Aws, Refused, Unasked
+    from slipway.aws.calls import Aws, Refused, Unasked
 
     try:
         aws = Aws(session or boto3.session.Session(), region)

@@ -45,7 +45,7 @@ step can be run alone too (`sudo /opt/slipway/current/headnode/steps/STEP.sh`), 
 and there is no GPU: on AWS, downloads come on top.
 
 Both setups were run in full, twice, under systemd on Debian 11 (bash 5.1, Python 3.9), 12 and 13 (bash 5.2, Python
-3.13), with stand-ins for the GPUs (`tests/bootstrap/test_distributions.py`). ParallelCluster's own images, Ubuntu and
+3.13), with stand-ins for the GPUs (`tests/nodes/test_distributions.py`). ParallelCluster's own images, Ubuntu and
 Amazon Linux, were not at hand: what is theirs alone, such as dnf, is tried with stand-ins.
 """
 STEPS = """

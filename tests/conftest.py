@@ -19,7 +19,7 @@ BASH_COVERAGE = TESTS.parent / ".cache/bash-coverage.txt"
 MACHINE = "machine"
 """The group of what needs the machine to itself."""
 MACHINE_FOLDERS = ("hosts", "rehearsal")
-SCRIPTS = "bootstrap"
+SCRIPTS = "nodes"
 """The group of the node scripts: their throw-away machines have namespaces of their own."""
 OWN_GROUP = ("test_distributions.py",)
 """Modules among them whose bash counts for no coverage: each is a group, as every module elsewhere."""

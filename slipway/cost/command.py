@@ -22,9 +22,9 @@ def cost(file: Path, *, live: bool, as_json: bool, hours: float | None, profile:
     say; ``profile`` is one of the AWS configuration. Raises SettingsError for a wrong file,
     UsageError for impossible hours and for a profile that is not there.
     """
+    from slipway.aws.session import session_of
     from slipway.cost import live as aws
     from slipway.cost import report
-    from slipway.preflight.command import session_of
 
     if hours is not None and not (math.isfinite(hours) and 0 < hours <= MAX_HOURS):
         raise UsageError(f"--hours {hours:g}: must be more than 0 and at most {MAX_HOURS}")

@@ -1,6 +1,6 @@
 """What AWS says: prices from the Price List API, and the reservations' size and duration from EC2. Read-only.
 
-Every request is made at once and bounded in time (``slipway.preflight.aws``); one without an answer hides no other.
+Every request is made at once and bounded in time (``slipway.aws.calls``); one without an answer hides no other.
 What boto3 reads from the environment (profile, region's endpoint, AWS_ENDPOINT_URL) counts here as everywhere.
 
 Source of service codes, attributes and usage types: infracost (AmazonGrafana) and public queries of AmazonEC2,
@@ -17,8 +17,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.cost.model import PRICE_LIST, Price, Reserved
-from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.regions import partition
 from slipway.reservations import instance_count
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from slipway.cost.model import HOURS_A_MONTH, PRICE_LIST, CostEstimate, Part, Price, Range, State, Window
-from slipway.words import visible
+from slipway.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

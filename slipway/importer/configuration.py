@@ -20,10 +20,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, TaggedScalar
 
 from slipway.errors import Fault, SettingsError
-from slipway.faults import did_you_mean
 from slipway.importer.ledger import Path
 from slipway.settings import PARALLELCLUSTER_VERSION
-from slipway.source import Source, read_source, redacted
+from slipway.settings.faults import did_you_mean
+from slipway.settings.source import Source, read_source, redacted
 
 PLACEHOLDER = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{\{?[^{}]*\}?\}|<[^<>]+>|^![\w:]+", re.ASCII)
 VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", re.ASCII)

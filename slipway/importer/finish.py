@@ -14,14 +14,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from slipway.errors import EXIT_GOOD, EXIT_NO, Fault
-from slipway.faults import model_in
 from slipway.files import write_whole
 from slipway.importer.configuration import is_placeholder
 from slipway.importer.ledger import Fate, Ledger, Path, get_at, moved_up, remove_at, set_at
 from slipway.importer.text import faults_in, schema_line, settings_text
 from slipway.importer.translate import FILL
 from slipway.settings import Settings
-from slipway.source import SECRET_KEY, SECRETS, path_text, redacted
+from slipway.settings.faults import model_in
+from slipway.settings.source import SECRET_KEY, SECRETS, path_text, redacted
 
 ROUNDS = 100  # one value a round; a file has a handful that are refused
 KEPT: tuple[Path, ...] = (("network",),)  # wrong ids are repaired, not left out: without them another network is meant

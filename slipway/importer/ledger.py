@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any
 
-from slipway.source import PathKey, path_text
+from slipway.settings.source import PathKey, path_text
 
 Path = tuple[PathKey, ...]
 

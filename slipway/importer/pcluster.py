@@ -15,7 +15,7 @@ from slipway.importer.env import read_variables
 from slipway.importer.finish import Imported, Target, finish
 from slipway.importer.ledger import Entry, Fate, Ledger, Path, get_at, set_at
 from slipway.importer.translate import FILL, Translation, translate
-from slipway.source import path_text
+from slipway.settings.source import path_text
 
 COUNTS = ("count", "min_count", "max_count")
 WHOLE: tuple[Path, ...] = (("network",), ("storage", "fsx"))  # parts whose values only make sense together

@@ -13,10 +13,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from slipway.errors import Fault, SettingsError
-from slipway.faults import model_in
 from slipway.importer.ledger import Path, get_at
 from slipway.settings import SIZE_UNITS, Settings, examine_source
-from slipway.source import parse_source, redacted
+from slipway.settings.faults import model_in
+from slipway.settings.source import parse_source, redacted
 
 REPOSITORY = File(__file__).resolve().parents[2]
 SCHEMA = REPOSITORY / "clusters/settings.schema.json"

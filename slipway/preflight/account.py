@@ -7,8 +7,8 @@ import email.utils
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found
-from slipway.preflight.aws import Aws, Pending
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.regions import partition
 from slipway.settings import Settings

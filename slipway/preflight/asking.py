@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from slipway.preflight.aws import Pending, Refused, Unasked
+from slipway.aws.calls import Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Status
 
 

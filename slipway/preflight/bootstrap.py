@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from slipway.aws.calls import Aws, Pending, Unasked
 from slipway.preflight.account import account_id
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.regions import partition
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings

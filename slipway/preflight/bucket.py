@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.preflight.account import account_id
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.policy import (
     Statement,

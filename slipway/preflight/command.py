@@ -9,17 +9,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO, EnvironmentFault, SettingsError, UsageError
-from slipway.preflight.aws import Aws
+from slipway.aws.calls import Aws
+from slipway.aws.session import session_of
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO, SettingsError
 from slipway.preflight.model import Answer, Result, Status
 from slipway.preflight.runner import QUESTION_TIMEOUT_S, run_questions
-from slipway.preflight.words import listed
 from slipway.settings import Settings, load_settings
-from slipway.source import Source, path_text, read_source
-from slipway.words import visible
+from slipway.settings.source import Source, path_text, read_source
+from slipway.text import listed, visible
 
 MARKS = {Status.OK: "ok", Status.WARNING: "warning", Status.FAULT: "fault", Status.COULD_NOT_ASK: "?"}
-LOG_IN = "log in (aws sso login, aws configure) or name a profile with --profile"
 LOG_IN_AGAIN = "log in (aws sso login, or new keys), or name another profile with --profile"
 NEEDED = {"credentials", "reservation"}  # without their answers nobody knows whether the cluster can be had
 
@@ -78,29 +77,6 @@ def _settings(file: str | Path, *, as_json: bool) -> Settings | None:
         faults = [fault.as_dict() for fault in error.faults]
         print(json.dumps({"file": str(file), "good": False, "settings_faults": faults}))
         return None
-
-
-def session_of(profile: str | None, region: str | None = None) -> Any:
-    """A boto3 session that has credentials: looked for once, as each client would look again for what is not there.
-
-    Raises UsageError for a profile that is not there, EnvironmentFault without credentials.
-    """
-    import boto3
-    import botocore.session
-    from botocore.exceptions import BotoCoreError, ProfileNotFound
-
-    try:
-        session = boto3.Session(profile_name=profile, region_name=region)
-        credentials = session.get_credentials()
-    except ProfileNotFound as error:
-        names = listed(sorted(botocore.session.Session().available_profiles), most=8) or "none"
-        given = f"--profile {profile}" if profile else f"AWS_PROFILE {error.kwargs['profile']}"
-        raise UsageError(f"{given}: there is no such profile. Hint: those there are: {names}") from None
-    except BotoCoreError as error:
-        raise EnvironmentFault(f"the AWS configuration cannot be used: {error}. Hint: {LOG_IN}") from None
-    if credentials is None:
-        raise EnvironmentFault(f"no AWS credentials were found, so nothing was asked. Hint: {LOG_IN}")
-    return session
 
 
 # ---- for people ----

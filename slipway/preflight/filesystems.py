@@ -6,12 +6,12 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending, Unasked
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.quota import QUOTA_PERMISSIONS, Quota
-from slipway.rules.storage import MAX_ASSOCIATIONS
 from slipway.settings import Mount, Settings
+from slipway.settings.rules.storage import MAX_ASSOCIATIONS
 
 Path = tuple[str | int, ...]
 EXISTING: Path = ("storage", "fsx", "file_system_id")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending
 from slipway.preflight.model import Answer, Question, Status, fault, ok
 from slipway.settings import Settings
-from slipway.source import PathKey
+from slipway.settings.source import PathKey
 
 NO_GROUP = ("InvalidGroup.NotFound", "InvalidGroupId.Malformed", "InvalidSecurityGroupID.NotFound")
 NODES: tuple[PathKey, ...] = ("network", "security_group_id")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending
 from slipway.instances import INSTANCE_TYPES, InstanceType
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending
 from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, ok, warning
-from slipway.preflight.words import listed
 from slipway.settings import PARALLELCLUSTER_VERSION, Queue, Settings
-from slipway.source import PathKey
+from slipway.settings.source import PathKey
+from slipway.text import listed
 
 ARCHITECTURES = ("x86_64", "arm64")
 # How ParallelCluster's images are called. Source: aws-parallelcluster 3.16.1 OS_TO_IMAGE_NAME_PART_MAP.

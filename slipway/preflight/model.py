@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from slipway.source import PathKey
+from slipway.settings.source import PathKey
 
 if TYPE_CHECKING:
-    from slipway.preflight.aws import Aws
+    from slipway.aws.calls import Aws
     from slipway.settings import Settings
 
 EC2_GUIDE = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide"

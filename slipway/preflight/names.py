@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.settings import Settings
 

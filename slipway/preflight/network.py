@@ -7,14 +7,14 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running import Instances
-from slipway.preflight.words import listed
-from slipway.rules.software import in_private_ecr
 from slipway.settings import PRIVATE_RANGES, Settings
-from slipway.source import PathKey
+from slipway.settings.rules.software import in_private_ecr
+from slipway.settings.source import PathKey
+from slipway.text import listed
 
 PCLUSTER_GUIDE = "https://docs.aws.amazon.com/parallelcluster/latest/ug"
 VPC_GUIDE = "https://docs.aws.amazon.com/vpc/latest/userguide"

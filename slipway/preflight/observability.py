@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.preflight.account import account_id, home_region
 from slipway.preflight.asking import found
-from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.quota import QUOTA_PERMISSIONS, Quota
-from slipway.preflight.words import listed
 from slipway.settings import Settings
+from slipway.text import listed
 
 PROMETHEUS = ("observability", "prometheus")
 GRAFANA = ("observability", "grafana")

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.preflight.account import account_id, identity
 from slipway.preflight.actions import actions_needed, by_resource
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.bootstrap import role_arn
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
-from slipway.preflight.words import listed
 from slipway.regions import partition
 from slipway.settings import Settings
+from slipway.text import listed
 
 CALLER = re.compile(r"arn:(?P<partition>[a-z-]+):(?:iam|sts)::(?P<account>\d{12}):(?P<kind>[a-z-]+)/(?P<name>.+)")
 DIRECT_ACTIONS = ("cloudformation:CreateChangeSet", "cloudformation:ExecuteChangeSet")

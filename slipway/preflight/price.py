@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from slipway.aws.calls import Aws, Unasked
 from slipway.preflight.asking import could_not_ask
-from slipway.preflight.aws import Aws, Unasked
 from slipway.preflight.model import Answer, Question, Status, ok, warning
 from slipway.settings import Settings
 

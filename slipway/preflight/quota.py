@@ -8,15 +8,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending, Unasked
 from slipway.cluster_config import COMPUTE_ROOT_VOLUME_GIB
 from slipway.instances import INSTANCE_TYPES
 from slipway.preflight.account import identity
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending, Unasked
 from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running import CLUSTER_TAG, Instance, Instances, tag
 from slipway.settings import Queue, Settings
-from slipway.source import PathKey
+from slipway.settings.source import PathKey
 
 STACK_TAG = "aws:cloudformation:stack-name"
 PCLUSTER_GROUPS = 2  # security groups: for the head node and for the compute nodes

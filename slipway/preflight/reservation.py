@@ -7,15 +7,15 @@ import datetime
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.preflight.account import identity
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending, Refused, Unasked
 from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running import Instances
-from slipway.preflight.words import listed, moment, span
 from slipway.reservations import instance_count
 from slipway.settings import Queue, Settings
-from slipway.source import PathKey
+from slipway.settings.source import PathKey
+from slipway.text import listed, moment, span
 
 PLATFORM = "Linux/UNIX"  # of every OS that the settings know (aws-parallelcluster 3.16.1, CAPACITY_RESERVATION_OS_MAP)
 TERMINATION_LEAD = datetime.timedelta(minutes=30)  # before a block's end EC2 terminates what runs (EC2 user guide)

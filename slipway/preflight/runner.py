@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+from slipway.aws.calls import Aws, Unasked
 from slipway.preflight.asking import attempted, could_not_ask
-from slipway.preflight.aws import Aws, Unasked
 from slipway.preflight.model import Answer, Question, Result
 from slipway.settings import Settings
 

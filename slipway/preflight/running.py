@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from slipway.aws.calls import Aws
 from slipway.instances import INSTANCE_TYPES
-from slipway.preflight.aws import Aws
 
 CLUSTER_TAG = "parallelcluster:cluster-name"
 """ParallelCluster tags with it what belongs to a cluster."""

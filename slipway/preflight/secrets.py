@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending
 from slipway.preflight.account import account_id
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.policy import is_left_to_iam
 from slipway.regions import partition

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 
+from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
-from slipway.preflight.aws import Aws, Pending
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.settings import Script, Settings
 

@@ -8,16 +8,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from slipway.aws.calls import Aws, Pending, Refused, Unasked
+from slipway.aws.session import session_of
 from slipway.errors import EnvironmentFault
-from slipway.preflight.aws import Aws, Pending, Refused, Unasked
-from slipway.preflight.command import session_of
 from slipway.regions import partition
 from slipway.settings import Settings, load_settings
 from slipway.status import screen
 from slipway.status.head import DOCUMENT, HeadNode, ask_node, read_instance
 from slipway.status.judge import Findings, exit_code, problems, state
 from slipway.status.stacks import PARALLELCLUSTER, Stack, StackReader
-from slipway.words import visible
+from slipway.text import visible
 
 NODE_TIMEOUT_S = 45.0
 FAULT_PATTERN = '"slipway: FAULT"'

@@ -12,7 +12,7 @@ import time
 import zlib
 from typing import Any
 
-from slipway.preflight.aws import Aws, Refused, Unasked, explained
+from slipway.aws.calls import Aws, Refused, Unasked, explained
 
 COMMAND = "/opt/slipway/current/nodes/status/node_status.py --packed"
 DOCUMENT = "AWS-RunShellScript"

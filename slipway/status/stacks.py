@@ -7,8 +7,8 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slipway.preflight.aws import Aws, Pending, Refused
-from slipway.rules.place import STACKS
+from slipway.aws.calls import Aws, Pending, Refused
+from slipway.settings.rules.place import STACKS
 
 PARALLELCLUSTER = "ParallelCluster"  # the part's name of the stack that ParallelCluster makes
 GOOD = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"}

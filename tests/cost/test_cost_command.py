@@ -18,7 +18,7 @@ from cost_cases import CPU, EXAMPLES, block, json_error, write
 from slipway.cost.command import cost
 from slipway.errors import SettingsError, UsageError
 from slipway.settings import Settings
-from slipway.words import visible
+from slipway.text import visible
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((REPOSITORY / "slipway/cost/cost.schema.json").read_text(encoding="utf-8"))

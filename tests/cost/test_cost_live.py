@@ -16,10 +16,10 @@ import pytest
 from cost_cases import CPU, block
 
 from rehearsal.cloud.pricing import Offer
+from slipway.aws import calls as preflight_aws
+from slipway.aws.calls import Unasked
 from slipway.cost import data_prices, estimate, needed_prices
 from slipway.cost.live import Answers, ask, connect, product_of
-from slipway.preflight import aws as preflight_aws
-from slipway.preflight.aws import Unasked
 from slipway.settings import Settings, load_settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from preflight_cases import NOW, REGION, Case, settings_of
 
 from rehearsal.cloud.seed import Seed
 from rehearsal.cloud.server import EmbeddedAws
-from slipway.preflight.aws import Aws
+from slipway.aws.calls import Aws
 from slipway.preflight.model import Answer
 from slipway.preflight.questions import QUESTIONS
 from slipway.preflight.runner import run_questions

@@ -10,9 +10,9 @@ import pytest
 from preflight_cases import NOW, REGION, settings_of
 
 from rehearsal.cloud.server import EmbeddedAws
-from slipway.preflight import aws as aws_module
+from slipway.aws import calls as aws_module
+from slipway.aws.calls import Aws, Refused, Unasked
 from slipway.preflight import groups, machines, network, quota, reservation
-from slipway.preflight.aws import Aws, Refused, Unasked
 from slipway.preflight.model import Answer, Question, Status, ok
 from slipway.preflight.runner import run_questions
 from slipway.settings import Settings

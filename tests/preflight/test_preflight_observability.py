@@ -14,7 +14,7 @@ from rehearsal.cloud import grafana
 from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.quotas import set_quota
 from rehearsal.cloud.server import EmbeddedAws
-from slipway.preflight.aws import Unasked
+from slipway.aws.calls import Unasked
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.observability import _elsewhere
 

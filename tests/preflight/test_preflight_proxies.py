@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from slipway.aws import calls
 from slipway.cost.command import cost
 from slipway.errors import EXIT_ENVIRONMENT, EnvironmentFault, UsageError
 from slipway.exporter import export_env
 from slipway.init import live_reservations
-from slipway.preflight import aws as calls
 from slipway.preflight.command import preflight
 
 SETTINGS = Path(__file__).parents[2] / "clusters/p5-capacity-block.yaml"

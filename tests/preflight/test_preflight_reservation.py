@@ -12,7 +12,7 @@ from preflight_cases import NOW, REGION, Case, all_of, check, denied, settings_o
 
 from rehearsal.cloud.capacity import add_block_offering, add_reservation
 from rehearsal.cloud.server import EmbeddedAws
-from slipway.preflight.aws import Pending, Unasked
+from slipway.aws.calls import Pending, Unasked
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.reservation import Seen, uses_of
 from slipway.preflight.running import Instances

@@ -12,8 +12,8 @@ import pytest
 
 from slipway.errors import UsageError
 from slipway.preflight.questions import QUESTIONS
-from slipway.rules import RULES
-from slipway.rules.explain import explain, explanations
+from slipway.settings.rules import RULES
+from slipway.settings.rules.explain import explain, explanations
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BAD = Path(__file__).with_name("bad")

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from slipway.errors import SettingsError
-from slipway.faults import model_in
-from slipway.rules import RULES_BY_NAME
 from slipway.settings import Examination, Settings, examine, examine_source
-from slipway.source import parse_source
-from slipway.words import UNSHOWN
+from slipway.settings.faults import model_in
+from slipway.settings.rules import RULES_BY_NAME
+from slipway.settings.source import parse_source
+from slipway.text import UNSHOWN
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = [file.read_text(encoding="utf-8") for file in sorted((REPOSITORY / "clusters").glob("*.yaml"))]

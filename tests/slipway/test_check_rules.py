@@ -15,12 +15,12 @@ from pydantic import BaseModel
 from slipway.documentation import model_keys
 from slipway.errors import Fault, SettingsError
 from slipway.regions import regions
-from slipway.rules import RULES, RULES_BY_NAME, Rule, rule_faults, slurm
-from slipway.rules import storage as rules_storage
-from slipway.rules.place import MAX_TAGS, STACKS
-from slipway.rules.software import COMPUTE_STEPS_S, HEAD_STEPS_S, NODE_TIMEOUT_S
 from slipway.settings import Examination, Settings, examine, load_settings
-from slipway.source import HIDDEN, MAX_BYTES, read_source
+from slipway.settings.rules import RULES, RULES_BY_NAME, Rule, rule_faults, slurm
+from slipway.settings.rules import storage as rules_storage
+from slipway.settings.rules.place import MAX_TAGS, STACKS
+from slipway.settings.rules.software import COMPUTE_STEPS_S, HEAD_STEPS_S, NODE_TIMEOUT_S
+from slipway.settings.source import HIDDEN, MAX_BYTES, read_source
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BAD = Path(__file__).with_name("bad")

@@ -13,11 +13,11 @@ import pytest
 
 from slipway.documentation import descriptions, generated, main, model_keys, outdated, settings_schema
 from slipway.reported import REPORTED
-from slipway.rules import RULES
-from slipway.rules.explain import explanations
-from slipway.rules.fields import FIELD_RULES
 from slipway.settings import Settings
-from slipway.source import read_source
+from slipway.settings.rules import RULES
+from slipway.settings.rules.explain import explanations
+from slipway.settings.rules.fields import FIELD_RULES
+from slipway.settings.source import read_source
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BAD = Path(__file__).with_name("bad")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slipway.words import nearest
+from slipway.text import nearest
 
 SLIPWAY = Path(sys.executable).parent / "slipway"
 READERS = ("check", "export pcluster", "export env", "import pcluster", "import env", "preflight", "cost --offline")

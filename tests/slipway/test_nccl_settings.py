@@ -8,8 +8,8 @@ import pytest
 
 from slipway import bundle
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
-from slipway.rules.software import BUILD_SHARE
 from slipway.settings import Settings, load_settings
+from slipway.settings.rules.software import BUILD_SHARE
 
 EXAMPLES = sorted((bundle.REPOSITORY / "clusters").glob("*.yaml"))
 

@@ -13,9 +13,9 @@ import pytest
 from acceptance.scenario import load_scenario
 from slipway.bundle import acceptance_scenario
 from slipway.errors import SettingsError
-from slipway.faults import model_in
-from slipway.rules import RULES_BY_NAME
 from slipway.settings import Settings, load_settings
+from slipway.settings.faults import model_in
+from slipway.settings.rules import RULES_BY_NAME
 
 CLUSTERS = Path(__file__).resolve().parents[2] / "clusters"
 

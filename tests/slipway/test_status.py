@@ -17,8 +17,8 @@ from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.errors import EnvironmentFault
-from slipway.rules.place import STACKS
 from slipway.settings import load_settings
+from slipway.settings.rules.place import STACKS
 from slipway.status import head
 from slipway.status.command import policy, status
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slipway.rules.place import STACKS
+from slipway.settings.rules.place import STACKS
 from slipway.status import head as status_head
 from slipway.status.head import HeadNode, unpack
 from slipway.status.judge import Findings, exit_code, problems, state

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from slipway.rules.rule import PCLUSTER, Finding, Rule
-from slipway.source import Place
+from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
+from slipway.settings.source import Place
 
 if TYPE_CHECKING:
     from slipway.settings import Settings

@@ -311,9 +311,7 @@ def test_exporter_that_ends_later_is_told(gpus: Host) -> None:
 
 
 def test_exporter_without_an_answer_fails_after_its_time(gpus: Host) -> None:
-    script = (
-        "sed -i 's/VERIFY_TIMEOUT_S=120/VERIFY_TIMEOUT_S=1/' /opt/slipway/current/nodes/collectors/gpu-exporter.sh"
-    )
+    script = "sed -i 's/VERIFY_TIMEOUT_S=120/VERIFY_TIMEOUT_S=1/' /opt/slipway/current/nodes/collectors/gpu-exporter.sh"
     gpus.run(f"cp -a /opt/slipway/current/nodes/collectors/gpu-exporter.sh /srv/keep; {script}")
     gpus.put("/usr/local/bin/dcgm-exporter", b"#!/bin/bash\nexec sleep 600\n", 0o755)
     found = start(gpus, "failed")

@@ -24,7 +24,7 @@ from slipway.settings import load_settings
 
 from .conftest import ROOT
 
-sys.path.insert(0, str(ROOT / "bootstrap"))
+sys.path.insert(0, str(ROOT / "nodes"))
 from health import ask, checks, cli, facts, judge, report, slurm, smi, xid  # type: ignore[import-not-found]
 
 RECORDED = Path(__file__).with_name("nvidia_smi")

@@ -352,6 +352,6 @@ def test_every_script_and_program_is_understood(compute: tuple[Host, str]) -> No
     scripts = [f"{CURRENT}/{path}" for path in coverage_bash.scripts(ROOT)]
     assert node.run(f"for script in {' '.join(scripts)}; do bash -n $script || echo $script; done").stdout == ""
     programs = [path for folder in KINDS.values() for path in (ROOT / folder).rglob("*.py")]
-    names = [f"{CURRENT}/{path.relative_to(ROOT)}" for path in [*programs, *(ROOT / "bootstrap").rglob("*.py")]]
+    names = [f"{CURRENT}/{path.relative_to(ROOT)}" for path in [*programs, *(ROOT / "nodes").rglob("*.py")]]
     compile_all = "import sys; [compile(open(name).read(), name, 'exec') for name in sys.argv[1:]]"
     node.run(f'/usr/bin/python3 -c "{compile_all}" {" ".join(names)}')

@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from slipway.errors import Fault
-from slipway.rules import acceptance, fields, network, place, queues, slurm, software, storage
-from slipway.rules.acceptance import known_limits
-from slipway.rules.rule import Rule
-from slipway.source import Place, Source, path_text, redacted
+from slipway.settings.rules import acceptance, fields, network, place, queues, slurm, software, storage
+from slipway.settings.rules.acceptance import known_limits
+from slipway.settings.rules.rule import Rule
+from slipway.settings.source import Place, Source, path_text, redacted
 
 if TYPE_CHECKING:
     from slipway.settings import Settings

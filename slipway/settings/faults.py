@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from slipway.errors import Fault
-from slipway.rules import RULES_BY_NAME
-from slipway.source import NOTHING, SECRETS, PathKey, Place, Source, path_text, redacted
-from slipway.words import VERY_CLOSE, did_you_mean, nearest
+from slipway.settings.rules import RULES_BY_NAME
+from slipway.settings.source import NOTHING, SECRETS, PathKey, Place, Source, path_text, redacted
+from slipway.text import VERY_CLOSE, did_you_mean, nearest
 
 __all__ = ["did_you_mean", "faults_of", "model_in", "secret_faults"]
 

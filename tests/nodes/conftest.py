@@ -90,7 +90,7 @@ def acceptance_pyz() -> bytes:
 def bundle_files() -> dict[str, tuple[bytes, int]]:
     """Return the files of a bundle, made of this repository's own scripts."""
     files: dict[str, tuple[bytes, int]] = {}
-    for folder in ("bootstrap", "headnode", "compute", "templates"):
+    for folder in ("nodes", "headnode", "compute", "templates"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 files[str(path.relative_to(ROOT))] = (path.read_bytes(), path.stat().st_mode & 0o755)

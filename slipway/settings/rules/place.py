@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from slipway.regions import regions
-from slipway.rules.rule import PCLUSTER, Finding, Rule
-from slipway.source import Place
-from slipway.words import did_you_mean
+from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
+from slipway.settings.source import Place
+from slipway.text import did_you_mean
 
 if TYPE_CHECKING:
     from slipway.settings import Settings

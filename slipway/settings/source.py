@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from slipway.errors import Fault, SettingsError
-from slipway.words import visible
+from slipway.text import visible
 
 PathKey = str | int
 Place = tuple[PathKey, ...]

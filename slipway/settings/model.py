@@ -1,8 +1,8 @@
 """The settings: what one file says about a cluster, validated and frozen.
 
 ``load_settings(file)`` gives a ``Settings`` or raises ``SettingsError`` with every fault at once; ``examine(file)``
-gives warnings too. The rules that join several fields stand in ``slipway.rules``; the rules of a single field stand
-with the field, and the reason of each in ``slipway.rules.fields``.
+gives warnings too. ``slipway.settings.rules`` has the rules that join several fields; the rules of a single field stand
+with the field, and the reason of each in ``slipway.settings.rules.fields``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from slipway.errors import Fault, SettingsError, UsageError
-from slipway.faults import faults_of, secret_faults
 from slipway.instances import INSTANCE_TYPES, InstanceType
-from slipway.rules import rule_faults
-from slipway.source import Place, Source, read_source
+from slipway.settings.faults import faults_of, secret_faults
+from slipway.settings.rules import rule_faults
+from slipway.settings.source import Place, Source, read_source
 
 PARALLELCLUSTER_VERSION = "3.16.1"
 """The ParallelCluster release the cluster configuration, the provider template and the images are made for."""
@@ -71,7 +71,7 @@ def _cidr(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """A check that text has one form. ``rule_name`` is its row in ``slipway.rules.fields``."""
+    """A check that text has one form. ``rule_name`` is its row in ``slipway.settings.rules.fields``."""
 
     rule_name: str
     pattern: re.Pattern[str]

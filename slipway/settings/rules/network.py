@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
-from slipway.rules.rule import PCLUSTER, Finding, Rule
+from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
 
 if TYPE_CHECKING:
     from slipway.settings import Settings

@@ -1,10 +1,10 @@
-"""Rules of the file and of single fields. They are told where the file is read (``slipway.source``) and where its
-fields are validated (``slipway.settings``); the rows here say why.
+"""Rules of the file and of single fields. They are told where the file is read (``slipway.settings.source``) and where
+its fields are validated (``slipway.settings``); the rows here say why.
 """
 
 from __future__ import annotations
 
-from slipway.rules.rule import PCLUSTER, Rule
+from slipway.settings.rules.rule import PCLUSTER, Rule
 
 YAML = "YAML 1.2.2, core schema"
 EC2_IDS = "EC2 API reference, resource ids: 8 or 17 hexadecimal digits"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FOLDERS = ("bootstrap", "headnode", "compute")
+FOLDERS = ("nodes", "headnode", "compute")
 LEAST_PERCENT = 95.0
 SOMETIMES = "sometimes: "
 _TRACED = re.compile(rb"\+@@([^@\n]+)@(\d+)@ ")

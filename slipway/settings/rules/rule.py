@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
-from slipway.source import Place
+from slipway.settings.source import Place
 
 if TYPE_CHECKING:
     from slipway.settings import Settings

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 from slipway.errors import UsageError
-from slipway.rules import RULES, RULES_BY_NAME, Rule
-from slipway.rules.fields import FILE_RULES
-from slipway.words import nearest
+from slipway.settings.rules import RULES, RULES_BY_NAME, Rule
+from slipway.settings.rules.fields import FILE_RULES
+from slipway.text import nearest
 
 ABOUT_THE_FILE, ABOUT_ONE_FIELD = "looks at the file", "looks at one field"
 
