@@ -17,9 +17,9 @@ from slipway.errors import EXIT_GOOD, UsageError
 from slipway.files import refuse_existing, write_whole
 from slipway.importer.block import block_text
 from slipway.importer.configuration import spell
-from slipway.importer.ledger import get_at
 from slipway.settings import Queue, Settings, load_settings
 from slipway.settings.source import redacted
+from slipway.settings.write import get_at
 
 if TYPE_CHECKING:
     from slipway.deployed import Deployment

@@ -15,13 +15,11 @@ from typing import Any
 
 from slipway.errors import EXIT_GOOD, EXIT_NO, Fault, SettingsError, UsageError
 from slipway.files import refuse_existing, write_whole
-from slipway.importer.ledger import Path as Place
-from slipway.importer.ledger import get_at, remove_at, set_at
-from slipway.importer.text import faults_in, schema_line, settings_text
 from slipway.instances import INSTANCE_TYPES
 from slipway.reservations import instance_count
 from slipway.settings import Observability, Storage
-from slipway.settings.source import path_text, redacted
+from slipway.settings.source import Place, path_text, redacted
+from slipway.settings.write import faults_in, get_at, remove_at, schema_line, set_at, settings_text
 
 Ask = Callable[[str, str], str]
 """Asks a question with a default (empty: none); gives the answer, the default for an empty one. May raise EOFError."""

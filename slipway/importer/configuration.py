@@ -13,17 +13,16 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from pathlib import Path as File
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, TaggedScalar
 
 from slipway.errors import Fault, SettingsError
-from slipway.importer.ledger import Path
 from slipway.settings import PARALLELCLUSTER_VERSION
 from slipway.settings.faults import did_you_mean
-from slipway.settings.source import Source, read_source, redacted
+from slipway.settings.source import Place, Source, read_source, redacted
 
 PLACEHOLDER = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{\{?[^{}]*\}?\}|<[^<>]+>|^![\w:]+", re.ASCII)
 VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", re.ASCII)
@@ -42,10 +41,10 @@ class Configuration:
     file: str
     text: str
     data: dict[str, Any]
-    leaves: dict[Path, Any]
+    leaves: dict[Place, Any]
 
 
-def read_configuration(file: str | File, variables: Mapping[str, str] | None = None) -> Configuration:
+def read_configuration(file: str | Path, variables: Mapping[str, str] | None = None) -> Configuration:
     """Read ``file``; ``variables`` take the place of ``${NAME}``. Raises SettingsError with every fault found."""
     try:
         source = read_source(file)
@@ -64,7 +63,7 @@ def read_configuration(file: str | File, variables: Mapping[str, str] | None = N
 
 def from_dictionary(configuration: dict[str, Any], text: str = "") -> Configuration:
     """The same for a configuration that we made ourselves."""
-    leaves: dict[Path, Any] = {}
+    leaves: dict[Place, Any] = {}
     _collect(configuration, (), leaves)
     return Configuration("", text, configuration, leaves)
 
@@ -74,7 +73,7 @@ def is_placeholder(value: Any) -> bool:
     return isinstance(value, str) and bool(PLACEHOLDER.search(value))
 
 
-def spell(path: Path) -> str:
+def spell(path: Place) -> str:
     """A path as ParallelCluster's documentation writes it: ``Scheduling/SlurmQueues[0]/Name``."""
     text = ""
     for key in path:
@@ -82,7 +81,7 @@ def spell(path: Path) -> str:
     return text
 
 
-def pattern(path: Path) -> str:
+def pattern(path: Place) -> str:
     """The path without the numbers of its lists: ``Scheduling/SlurmQueues[]/Name``."""
     return re.sub(r"\[\d+\]", "[]", spell(path))
 
@@ -111,7 +110,7 @@ def _has_queues(data: dict[str, Any]) -> bool:
     return isinstance(scheduling, dict) and bool(scheduling.get("SlurmQueues"))
 
 
-def _collect(node: Any, path: Path, leaves: dict[Path, Any]) -> None:
+def _collect(node: Any, path: Place, leaves: dict[Place, Any]) -> None:
     if isinstance(node, dict):
         for key, value in node.items():
             _collect(value, (*path, key), leaves)
@@ -126,16 +125,16 @@ class _Reader:
     """Walks a parsed file beside the schema."""
 
     def __init__(self, source: Source, variables: Mapping[str, str]) -> None:
-        self.leaves: dict[Path, Any] = {}
+        self.leaves: dict[Place, Any] = {}
         self.faults: list[Fault] = []
         self._source = source
         self._variables = variables
 
-    def fault(self, path: Path, rule: str, hint: str = "") -> None:
+    def fault(self, path: Place, rule: str, hint: str = "") -> None:
         value = self._source.value(path)
         self.faults.append(Fault(self._source.file, self._source.line(path), redacted(spell(path)), value, rule, hint))
 
-    def table(self, node: Any, schema: dict[str, Any], path: Path) -> dict[str, Any]:
+    def table(self, node: Any, schema: dict[str, Any], path: Place) -> dict[str, Any]:
         data = {}
         for key, value in node.items():
             here = (*path, key if isinstance(key, str) else str(key))
@@ -148,7 +147,7 @@ class _Reader:
                 data[key] = self._value(value, schema[key], here)
         return {key: value for key, value in data.items() if value is not None}
 
-    def _value(self, node: Any, schema: Any, path: Path) -> Any:
+    def _value(self, node: Any, schema: Any, path: Place) -> Any:
         """The value in plain form; None where nothing of use stands, which is a leaf or a fault then."""
         node = self._filled(_as_placeholder(node))
         if is_placeholder(node) or node is None:
@@ -166,7 +165,7 @@ class _Reader:
             return self._free(node, path)
         return self._scalar(node, schema, path)
 
-    def _free(self, node: Any, path: Path) -> Any:
+    def _free(self, node: Any, path: Place) -> Any:
         if isinstance(node, dict):
             return {str(key): self._free(value, (*path, str(key))) for key, value in node.items()}
         if isinstance(node, list):
@@ -174,7 +173,7 @@ class _Reader:
         self.leaves[path] = self._filled(_plain(node))
         return self.leaves[path]
 
-    def _scalar(self, node: Any, kind: str, path: Path) -> Any:
+    def _scalar(self, node: Any, kind: str, path: Place) -> Any:
         value = None if isinstance(node, (dict, list)) else _converted(_plain(node), kind)
         if value is None:
             return self.fault(path, f"must be {KIND_WORDS[kind]}")

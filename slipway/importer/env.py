@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from pathlib import Path as File
+from pathlib import Path
 from typing import Any
 
 from slipway import runbook
@@ -13,9 +13,11 @@ from slipway.errors import Fault, SettingsError
 from slipway.files import refuse_existing
 from slipway.importer.configuration import is_placeholder
 from slipway.importer.finish import Imported, Target, finish
-from slipway.importer.ledger import Fate, Ledger, Path, get_at, set_at
+from slipway.importer.ledger import Fate, Ledger
 from slipway.importer.translate import FILL
 from slipway.instances import INSTANCE_TYPES
+from slipway.settings.source import Place
+from slipway.settings.write import get_at, set_at
 
 MAX_BYTES = 1 << 20
 MAX_LINE = 8192  # characters; a longer line is no variable of a runbook
@@ -23,7 +25,7 @@ ASSIGNMENT = re.compile(r"\s*(?:(?:export|declare\s+-x|typeset\s+-x)\s+)?([A-Za-
 EXPANSION = re.compile(r"\$[A-Za-z_{(0-9@*#?!$-]|`")
 COMMAND = re.compile(r"(?:\$\(|`)\s*([\w./-]*)", re.ASCII)
 WHOLE_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-PLAIN: tuple[tuple[tuple[str, ...], Path], ...] = (
+PLAIN: tuple[tuple[tuple[str, ...], Place], ...] = (
     (runbook.REGION, ("region",)),
     (runbook.VPC, ("network", "vpc_id")),
     (runbook.HEAD_NODE_SUBNET, ("network", "head_node_subnet_id")),
@@ -46,8 +48,8 @@ class Variables:
 
 
 def import_env(
-    file: File | str,
-    output: File | None = None,
+    file: Path | str,
+    output: Path | None = None,
     *,
     name: str | None = None,
     region: str | None = None,
@@ -66,9 +68,9 @@ def import_env(
     return finish(result, Target(output, force, as_json))
 
 
-def read_variables(file: File | str) -> Variables:
+def read_variables(file: Path | str) -> Variables:
     """The assignments in ``file``. Raises SettingsError when it is missing, unreadable or has none."""
-    text = _read(File(file))
+    text = _read(Path(file))
     values: dict[str, str] = {}
     others: dict[int, str] = {}
     expansions = set()
@@ -94,7 +96,7 @@ def read_variables(file: File | str) -> Variables:
     return Variables(values, others, frozenset(expansions))
 
 
-def _read(path: File) -> str:
+def _read(path: Path) -> str:
     try:
         if not path.is_file():
             rule = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "no such file"
@@ -141,7 +143,7 @@ def _is_single_quoted(text: str) -> bool:
 
 def imported_variables(file: str, variables: Variables, given: dict[str, str]) -> Imported:
     """The settings that the runbook's variables say; what is ``given`` counts more."""
-    leaves: dict[Path, Any] = {(key,): value for key, value in variables.values.items()}
+    leaves: dict[Place, Any] = {(key,): value for key, value in variables.values.items()}
     leaves |= {(f"line {number}",): text for number, text in variables.others.items()}
     result = Imported(file, {"queues": [{"name": runbook.QUEUE}]}, Ledger(leaves), {}, [])
     for names, to in PLAIN:
@@ -153,7 +155,7 @@ def imported_variables(file: str, variables: Variables, given: dict[str, str]) -
     return result
 
 
-def _carry(result: Imported, variables: Variables, names: tuple[str, ...], to: Path) -> str | None:
+def _carry(result: Imported, variables: Variables, names: tuple[str, ...], to: Place) -> str | None:
     """Put the first of ``names`` that is there to ``to``; the others are the same again, or differ from it."""
     present = [name for name in names if variables.values.get(name)]
     for name in present:
@@ -169,7 +171,7 @@ def _carry(result: Imported, variables: Variables, names: tuple[str, ...], to: P
     return present[0] if present else None
 
 
-def _put(result: Imported, variables: Variables, name: str, to: Path) -> None:
+def _put(result: Imported, variables: Variables, name: str, to: Place) -> None:
     value = variables.values[name]
     set_at(result.settings, to, int(value) if to[-1] == "count" and WHOLE_NUMBER.fullmatch(value) else value)
     if name in variables.expansions or is_placeholder(value):
@@ -181,7 +183,7 @@ def _put(result: Imported, variables: Variables, name: str, to: Path) -> None:
 
 
 def _reservation(result: Imported, variables: Variables) -> None:
-    kind: Path = ("queues", 0, "reservation", "kind")
+    kind: Place = ("queues", 0, "reservation", "kind")
     if _carry(result, variables, runbook.RESERVATION, ("queues", 0, "reservation", "id")):
         reservation = result.settings["queues"][0]["reservation"]
         result.settings["queues"][0]["reservation"] = {"kind": "on-demand", **reservation}
@@ -229,7 +231,7 @@ def _complete(result: Imported, given: dict[str, str]) -> None:
             if entry.to == (key,):
                 entry.fate, entry.text = Fate.CARRIED, "given on the command line"
     _settle(result)
-    needed: dict[Path, str] = {
+    needed: dict[Place, str] = {
         ("name",): "the cluster's name, --name",
         ("region",): "the region, AWS_REGION or --region",
         ("zone",): "the availability zone of the compute subnet and the reservation, --zone",

@@ -8,7 +8,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path as File
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,15 +16,15 @@ from pydantic import BaseModel
 from slipway.errors import EXIT_GOOD, EXIT_NO, Fault
 from slipway.files import write_whole
 from slipway.importer.configuration import is_placeholder
-from slipway.importer.ledger import Fate, Ledger, Path, get_at, moved_up, remove_at, set_at
-from slipway.importer.text import faults_in, schema_line, settings_text
+from slipway.importer.ledger import Fate, Ledger, moved_up
 from slipway.importer.translate import FILL
 from slipway.settings import Settings
 from slipway.settings.faults import model_in
-from slipway.settings.source import SECRET_KEY, SECRETS, path_text, redacted
+from slipway.settings.source import SECRET_KEY, SECRETS, Place, path_text, redacted
+from slipway.settings.write import faults_in, get_at, remove_at, schema_line, set_at, settings_text
 
 ROUNDS = 100  # one value a round; a file has a handful that are refused
-KEPT: tuple[Path, ...] = (("network",),)  # wrong ids are repaired, not left out: without them another network is meant
+KEPT: tuple[Place, ...] = (("network",),)  # wrong ids are repaired, not left out: without them another network is meant
 WITHHELD = "looks like a secret: keep it in Secrets Manager, and make a new one, as this one is known"
 UNJUDGED = ("limit-unknown", "acceptance-nodes", "acceptance-gpus")  # rules that a change of the nodes can break
 TITLES = {
@@ -40,7 +40,7 @@ class Imported:
     file: str
     settings: dict[str, Any]
     ledger: Ledger
-    comments: dict[Path, str]
+    comments: dict[Place, str]
     notes: list[str]
     edits: list[str] = dataclasses.field(default_factory=list)
 
@@ -49,7 +49,7 @@ class Imported:
 class Target:
     """Where the settings go (None: standard output) and how the report is told."""
 
-    output: File | None = None
+    output: Path | None = None
     force: bool = False
     as_json: bool = False
 
@@ -104,7 +104,7 @@ def withhold_secrets(imported: Imported) -> None:
             imported.ledger.add(Fate.TO_FILL, WITHHELD, path)
 
 
-def _is_secret(path: Path, value: Any) -> bool:
+def _is_secret(path: Place, value: Any) -> bool:
     if not isinstance(value, str) or is_placeholder(value):
         return False
     return bool(SECRETS.search(value)) or (bool(SECRET_KEY.search(str(path[-1]))) and not value.startswith("arn:"))
@@ -143,7 +143,7 @@ def _leave_out(imported: Imported, fault: Fault) -> bool:
     return True
 
 
-def _default_at(path: Path) -> str | None:
+def _default_at(path: Place) -> str | None:
     """What the settings take when ``path`` is left out, as the file would write it; None where there is no one word."""
     default: Any = None
     model: type[BaseModel] | None = Settings
@@ -157,7 +157,7 @@ def _default_at(path: Path) -> str | None:
     return str(default) if isinstance(default, (str, int, float)) and default != "" else None
 
 
-def _take_out(imported: Imported, target: Path, why: str) -> None:
+def _take_out(imported: Imported, target: Place, why: str) -> None:
     remove_at(imported.settings, target)
     imported.ledger.take_back(target, why)
     gone = path_text(target)
@@ -169,7 +169,7 @@ def _take_out(imported: Imported, target: Path, why: str) -> None:
     }
 
 
-def _is_missed(settings: dict[str, Any], target: Path, fault: Fault) -> bool:
+def _is_missed(settings: dict[str, Any], target: Place, fault: Fault) -> bool:
     """Whether the rules ask for the value once it is left out: a wrong one that is there says more than none."""
     without = copy.deepcopy(settings)
     remove_at(without, target)
@@ -182,7 +182,7 @@ def _to_be_filled(value: Any) -> bool:
     return is_placeholder(value)
 
 
-def _paths(node: Any, path: Path) -> Iterator[Path]:
+def _paths(node: Any, path: Place) -> Iterator[Place]:
     if path:
         yield path
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
@@ -190,7 +190,7 @@ def _paths(node: Any, path: Path) -> Iterator[Path]:
         yield from _paths(value, (*path, key))
 
 
-def _removable(path: Path) -> Path | None:
+def _removable(path: Place) -> Place | None:
     """The smallest part around ``path`` that settings can do without; None when there is none."""
     if path[:1] in KEPT:
         return None
@@ -204,7 +204,7 @@ def _removable(path: Path) -> Path | None:
     return None
 
 
-def _is_needed(holder: Path, key: str) -> bool:
+def _is_needed(holder: Place, key: str) -> bool:
     model: type[BaseModel] | None = Settings
     for name in holder:
         if isinstance(name, str) and model is not None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
-from slipway.settings.source import PathKey, path_text
-
-Path = tuple[PathKey, ...]
+from slipway.settings.source import Place, path_text
 
 
 class Fate(str, Enum):
@@ -26,10 +23,10 @@ class Fate(str, Enum):
 class Entry:
     """One decision. ``path`` is a value of the file or a part with several; ``to`` the key of the settings, if any."""
 
-    path: Path
+    path: Place
     fate: Fate
     text: str = ""
-    to: Path = ()
+    to: Place = ()
 
 
 class Ledger:
@@ -38,13 +35,13 @@ class Ledger:
     ``spell`` writes a path the way the file's own documentation does.
     """
 
-    def __init__(self, leaves: dict[Path, Any], spell: Callable[[Path], str] = path_text) -> None:
+    def __init__(self, leaves: dict[Place, Any], spell: Callable[[Place], str] = path_text) -> None:
         self.leaves = leaves
         self.entries: list[Entry] = []
         self.spell = spell
-        self._decided: dict[Path, Entry] = {}
+        self._decided: dict[Place, Entry] = {}
 
-    def decide(self, path: Path, fate: Fate, text: str = "", to: Path = ()) -> None:
+    def decide(self, path: Place, fate: Fate, text: str = "", to: Place = ()) -> None:
         """Say what became of every leaf at or below ``path`` that is not decided yet."""
         entry = Entry(path, fate, text, to)
         open_leaves = [leaf for leaf in self.below(path) if leaf not in self._decided]
@@ -53,21 +50,21 @@ class Ledger:
         if open_leaves:
             self.entries.append(entry)
 
-    def add(self, fate: Fate, text: str, to: Path) -> None:
+    def add(self, fate: Fate, text: str, to: Place) -> None:
         """An entry about what the settings need and the file does not have."""
         self.entries.append(Entry((), fate, text, to))
 
-    def below(self, path: Path) -> Iterator[Path]:
+    def below(self, path: Place) -> Iterator[Place]:
         """The leaves at or below ``path``."""
         if path in self.leaves:  # nothing is below a leaf, and most decisions are about one
             return iter((path,))
         return (leaf for leaf in self.leaves if leaf[: len(path)] == path)
 
-    def rest(self) -> list[Path]:
+    def rest(self) -> list[Place]:
         """The leaves that nothing was decided about."""
         return [leaf for leaf in self.leaves if leaf not in self._decided]
 
-    def take_back(self, to: Path, text: str) -> None:
+    def take_back(self, to: Place, text: str) -> None:
         """What was carried to ``to`` or below is not in the settings after all; later items of its list move up."""
         taken = [entry for entry in self.entries if entry.to[: len(to)] == to and entry.fate is not Fate.NOT_CARRIED]
         for entry in taken:
@@ -91,7 +88,7 @@ class Ledger:
         return self.spell(entry.path) if entry.path else path_text(entry.to)
 
 
-def moved_up(path: Path, removed: Path) -> Path:
+def moved_up(path: Place, removed: Place) -> Place:
     """``path`` after the list item at ``removed`` is gone."""
     last = len(removed) - 1
     if len(path) <= last or path[:last] != removed[:last]:
@@ -100,38 +97,3 @@ def moved_up(path: Path, removed: Path) -> Path:
     if not isinstance(here, int) or not isinstance(gone, int) or here < gone:
         return path
     return (*path[:last], here - 1, *path[last + 1 :])
-
-
-def set_at(data: dict[str, Any], path: Iterable[PathKey], value: Any) -> None:
-    """Put ``value`` at ``path``; what is missing on the way is made. An index is the next one, or one that is there."""
-    keys = list(path)
-    node: Any = data
-    for key, following in itertools.pairwise(keys):
-        empty: Any = [] if isinstance(following, int) else {}
-        if isinstance(node, list) and key == len(node):
-            node.append(empty)
-        elif isinstance(node, dict) and key not in node:
-            node[key] = empty
-        node = node[key]
-    if isinstance(node, list) and keys[-1] == len(node):
-        node.append(value)
-    else:
-        node[keys[-1]] = value
-
-
-def get_at(data: Any, path: Iterable[PathKey]) -> Any:
-    """What stands at ``path``; None when nothing does."""
-    for key in path:
-        try:
-            data = data[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data
-
-
-def remove_at(data: dict[str, Any], path: Path) -> None:
-    """Take away what stands at ``path``, and the tables and lists that are empty without it."""
-    holder = get_at(data, path[:-1])
-    del holder[path[-1]]
-    if not holder and len(path) > 1:
-        remove_at(data, path[:-1])

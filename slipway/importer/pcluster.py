@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from pathlib import Path as File
+from pathlib import Path
 from typing import Any
 
 from slipway.cluster_config import cluster_configuration
@@ -13,12 +13,13 @@ from slipway.importer.block import Block, BlockFault, read_block, settings_data
 from slipway.importer.configuration import Configuration, from_dictionary, read_configuration, spell
 from slipway.importer.env import read_variables
 from slipway.importer.finish import Imported, Target, finish
-from slipway.importer.ledger import Entry, Fate, Ledger, Path, get_at, set_at
+from slipway.importer.ledger import Entry, Fate, Ledger
 from slipway.importer.translate import FILL, Translation, translate
-from slipway.settings.source import path_text
+from slipway.settings.source import Place, path_text
+from slipway.settings.write import get_at, set_at
 
 COUNTS = ("count", "min_count", "max_count")
-WHOLE: tuple[Path, ...] = (("network",), ("storage", "fsx"))  # parts whose values only make sense together
+WHOLE: tuple[Place, ...] = (("network",), ("storage", "fsx"))  # parts whose values only make sense together
 NEEDED = {
     "name": "the cluster's name, --name; the file does not say it",
     "region": "the region, --region; the file does not say it",
@@ -27,14 +28,14 @@ NEEDED = {
 
 
 def import_pcluster(
-    file: File | str,
-    output: File | None = None,
+    file: Path | str,
+    output: Path | None = None,
     *,
     name: str | None = None,
     region: str | None = None,
     zone: str | None = None,
     vpc_id: str | None = None,
-    variables: File | str | None = None,
+    variables: Path | str | None = None,
     as_json: bool = False,
     force: bool = False,
 ) -> int:
@@ -67,7 +68,7 @@ def imported(configuration: Configuration, given: Mapping[str, str]) -> Imported
     return result
 
 
-def _say(result: Imported, to: Path, value: str) -> None:
+def _say(result: Imported, to: Place, value: str) -> None:
     """An option of the command takes the place of what the file has, or lacks."""
     set_at(result.settings, to, value)
     result.comments.pop(to, None)
@@ -78,7 +79,7 @@ def _say(result: Imported, to: Path, value: str) -> None:
             result.ledger.entries.remove(entry)
 
 
-def _need(result: Imported, to: Path, text: str) -> None:
+def _need(result: Imported, to: Place, text: str) -> None:
     set_at(result.settings, to, FILL)
     result.comments[to] = text
     result.ledger.add(Fate.TO_FILL, text, to)
@@ -137,13 +138,13 @@ def _tell_removed(ledger: Ledger, made: Ledger, configuration: Configuration) ->
             )
 
 
-def _holder_is_there(path: Path, configuration: Configuration) -> bool:
+def _holder_is_there(path: Place, configuration: Configuration) -> bool:
     """False inside a queue, a mount or another list item that is gone altogether: that is told by itself."""
     lists = [end for end in range(1, len(path)) if isinstance(path[end - 1], int)]
     return all(get_at(configuration.data, path[:end]) is not None for end in lists)
 
 
-def _patch(base: dict[str, Any], old: dict[str, Any], new: dict[str, Any], path: Path, edits: list[str]) -> None:
+def _patch(base: dict[str, Any], old: dict[str, Any], new: dict[str, Any], path: Place, edits: list[str]) -> None:
     """Bring to ``base`` what differs between two translations: of what was exported, and of what is in the file now."""
     for key in {**old, **new}:
         here = (*path, key)
@@ -160,7 +161,7 @@ def _patch(base: dict[str, Any], old: dict[str, Any], new: dict[str, Any], path:
             _replace(base, key, now, here, edits)
 
 
-def _replace(base: dict[str, Any], key: str, value: Any, path: Path, edits: list[str]) -> None:
+def _replace(base: dict[str, Any], key: str, value: Any, path: Place, edits: list[str]) -> None:
     before = base.pop(key, None)
     if value is not None:
         base[key] = copy.deepcopy(value)

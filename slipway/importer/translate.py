@@ -13,17 +13,19 @@ from typing import Any
 
 from slipway.cluster_config import CAPACITY_TYPES, MOUNT_KINDS, NOBODY, cluster_configuration, placeholder_facts
 from slipway.importer.configuration import Configuration, is_placeholder, knowledge, pattern, spell
-from slipway.importer.ledger import Fate, Ledger, Path, get_at, set_at
+from slipway.importer.ledger import Fate, Ledger
 from slipway.instances import INSTANCE_TYPES
 from slipway.settings import Settings
+from slipway.settings.source import Place
+from slipway.settings.write import get_at, set_at
 
 FILL = "<fill in>"
 MOST_QUEUES = 50  # of one settings file
 ANYWHERE = {"name": "any", "region": "us-east-1", "zone": "us-east-1a"}  # for settings that only show a shape
-QUEUES: Path = ("Scheduling", "SlurmQueues")
-SLURM: Path = ("Scheduling", "SlurmSettings")
-CONFIGURED: Path = ("CustomActions", "OnNodeConfigured")
-POLICIES: Path = ("Iam", "AdditionalIamPolicies")
+QUEUES: Place = ("Scheduling", "SlurmQueues")
+SLURM: Place = ("Scheduling", "SlurmSettings")
+CONFIGURED: Place = ("CustomActions", "OnNodeConfigured")
+POLICIES: Place = ("Iam", "AdditionalIamPolicies")
 SESSION_MANAGER = re.compile(r"arn:aws[a-z-]*:iam::aws:policy/AmazonSSMManagedInstanceCore")
 OWN_POLICY = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:policy/parallelcluster/[^/]+(/.+|-head-node|-compute)")
 DEFAULT_MAX_COUNT = 10  # ParallelCluster 3.16.1, pcluster/constants.py
@@ -33,7 +35,7 @@ RESERVATION_KINDS = {value: key for key, value in CAPACITY_TYPES.items()}
 MOUNT_TYPES = {kind: (name, part, key) for name, (kind, part, key) in MOUNT_KINDS.items()}
 LIKE_OS = {"alinux2": "alinux2023", "ubuntu2004": "ubuntu2204", "rhel8": "alinux2023", "rhel9": "alinux2023",
            "rocky8": "alinux2023", "rocky9": "alinux2023", "centos7": "alinux2023"}  # fmt: skip
-SCALARS: tuple[tuple[Path, Path], ...] = (
+SCALARS: tuple[tuple[Place, Place], ...] = (
     (("Region",), ("region",)),
     (("HeadNode", "InstanceType"), ("head_node", "instance_type")),
     (("HeadNode", "LocalStorage", "RootVolume", "Size"), ("head_node", "root_volume_gib")),
@@ -55,7 +57,7 @@ class Translation:
         self.data = configuration.data
         self.ledger = Ledger(configuration.leaves, spell)
         self.settings: dict[str, Any] = {}
-        self.comments: dict[Path, str] = {}
+        self.comments: dict[Place, str] = {}
         self.notes: list[str] = []
         self.is_own = any(_is_own_action(action) for _, action in actions(self.data, ("HeadNode", *CONFIGURED)))
 
@@ -67,7 +69,7 @@ class Translation:
         value = self.get(*path)
         return len(value) if isinstance(value, list) else 0
 
-    def carry(self, path: Path, to: Path) -> Any:
+    def carry(self, path: Place, to: Place) -> Any:
         """Put the value at ``path`` to ``to``; None when there is none or it is only an export's placeholder."""
         value = self.get(*path)
         if value is None or isinstance(value, (dict, list)):
@@ -77,7 +79,7 @@ class Translation:
             return None
         return self.put(path, to, value)
 
-    def put(self, path: Path, to: Path, value: Any) -> Any:
+    def put(self, path: Place, to: Place, value: Any) -> Any:
         """Put ``value``, which comes from ``path``, to ``to``."""
         set_at(self.settings, to, value)
         if is_placeholder(value):
@@ -87,16 +89,16 @@ class Translation:
             self.ledger.decide(path, Fate.CARRIED, "", to)
         return value
 
-    def need(self, to: Path, text: str) -> None:
+    def need(self, to: Place, text: str) -> None:
         """The settings need ``to`` and the file has nothing for it."""
         set_at(self.settings, to, FILL)
         self.comments[to] = text
         self.ledger.add(Fate.TO_FILL, text, to)
 
-    def drop(self, path: Path, text: str) -> None:
+    def drop(self, path: Place, text: str) -> None:
         self.ledger.decide(path, Fate.NOT_CARRIED, text)
 
-    def imply(self, path: Path, text: str) -> None:
+    def imply(self, path: Place, text: str) -> None:
         self.ledger.decide(path, Fate.IMPLIED, text)
 
 
@@ -118,7 +120,7 @@ def translate(configuration: Configuration) -> Translation:
     return t
 
 
-def actions(data: dict[str, Any], path: Path) -> list[tuple[Path, Any]]:
+def actions(data: dict[str, Any], path: Place) -> list[tuple[Place, Any]]:
     """The scripts of a custom action, each with its path: one script, or a sequence of them."""
     sequence = get_at(data, (*path, "Sequence"))
     if isinstance(sequence, list):
@@ -138,7 +140,7 @@ def _image(t: Translation) -> None:
 
 
 def _ssh(t: Translation) -> None:
-    path: Path = ("HeadNode", "Ssh", "AllowedIps")
+    path: Place = ("HeadNode", "Ssh", "AllowedIps")
     if t.get(*path) == NOBODY:
         t.imply(path, "SSH is closed unless head_node.ssh_from opens it")
     elif t.carry(path, ("head_node", "ssh_from")) is None and t.get("HeadNode", "Ssh", "KeyName") is not None:
@@ -150,7 +152,7 @@ def _ssh(t: Translation) -> None:
 
 def _tags(t: Translation) -> None:
     for index in range(t.count("Tags")):
-        path: Path = ("Tags", index)
+        path: Place = ("Tags", index)
         key, value = t.get(*path, "Key"), t.get(*path, "Value")
         if key == "project" and t.is_own:
             t.put(path, ("name",), value)
@@ -166,7 +168,7 @@ def _network(t: Translation) -> None:
     found = [t.carry(("HeadNode", "Networking", "SubnetId"), ("network", "head_node_subnet_id"))]
     compute = ("network", "compute_subnet_id")
     for index in range(t.count(*QUEUES)):
-        path: Path = (*QUEUES, index, "Networking", "SubnetIds", 0)
+        path: Place = (*QUEUES, index, "Networking", "SubnetIds", 0)
         if get_at(t.settings, compute) in (None, t.get(*path)):
             found.append(t.carry(path, compute))
     if not any(found):
@@ -184,7 +186,7 @@ def _groups(t: Translation) -> None:
     lists = [
         (*QUEUES, index, "Networking", "AdditionalSecurityGroups") for index in range(t.count(*QUEUES))
     ]  # fmt: skip
-    head: Path = ("HeadNode", "Networking", "AdditionalSecurityGroups")
+    head: Place = ("HeadNode", "Networking", "AdditionalSecurityGroups")
     queues = [t.get(*path) or [] for path in lists]
     common = [group for group in queues[0] if group is not None and all(group in groups for groups in queues)]
     node = next((group for group in common if group in (t.get(*head) or [])), common[0] if common else None)
@@ -202,7 +204,7 @@ def _head_node(t: Translation) -> None:
     _policies(t, ("HeadNode",), ("head_node",))
 
 
-def _scripts(t: Translation, part: Path, to: Path) -> None:
+def _scripts(t: Translation, part: Place, to: Place) -> None:
     number = 0
     for path, action in actions(t.data, (*part, *CONFIGURED)):
         url = get_at(action, ("Script",))
@@ -225,7 +227,7 @@ def _scripts(t: Translation, part: Path, to: Path) -> None:
             )
 
 
-def _instead_of(action: Any, to: Path, otherwise: str = "") -> str:
+def _instead_of(action: Any, to: Place, otherwise: str = "") -> str:
     """What takes the place of a script that cannot be carried."""
     url, arguments = str(get_at(action, ("Script",))), get_at(action, ("Args",)) or []
     setting = "queues[].scripts" if to[0] == "queues" else f"{to[0]}.scripts"
@@ -247,10 +249,10 @@ def _is_own_action(action: Any) -> bool:
     return kind in ("head", "compute") and bool(re.fullmatch(r"/slipway/[a-z0-9-]+/bundle", parameter))
 
 
-def _policies(t: Translation, part: Path, to: Path) -> None:
+def _policies(t: Translation, part: Place, to: Place) -> None:
     number = 0
     for index in range(t.count(*part, *POLICIES)):
-        path: Path = (*part, *POLICIES, index, "Policy")
+        path: Place = (*part, *POLICIES, index, "Policy")
         arn = t.get(*path)
         if t.is_own and isinstance(arn, str) and OWN_POLICY.fullmatch(arn):
             t.imply(path, "Slipway's own policy")
@@ -261,7 +263,7 @@ def _policies(t: Translation, part: Path, to: Path) -> None:
 
 
 def _database(t: Translation) -> None:
-    path: Path = (*SLURM, "Database", "Uri")
+    path: Place = (*SLURM, "Database", "Uri")
     uri = t.get(*path)
     match = DATABASE_URI.fullmatch(uri) if isinstance(uri, str) else None
     if match:
@@ -272,13 +274,13 @@ def _database(t: Translation) -> None:
 
 def _slurm_settings(t: Translation) -> None:
     for index in range(t.count(*SLURM, "CustomSlurmSettings")):
-        path: Path = (*SLURM, "CustomSlurmSettings", index)
+        path: Place = (*SLURM, "CustomSlurmSettings", index)
         entry = t.get(*path)
         if isinstance(entry, dict) and len(entry) == 1:
             _parameter(t, (*path, *entry), ("slurm", "settings", *entry))
 
 
-def _parameter(t: Translation, path: Path, to: Path) -> None:
+def _parameter(t: Translation, path: Place, to: Place) -> None:
     value = t.get(*path)
     if get_at(t.settings, to) is not None:
         t.drop(path, f"{to[-1]} is given twice; the first one is carried")
@@ -291,8 +293,8 @@ def _queues(t: Translation) -> None:
         _queue(t, (*QUEUES, index), ("queues", index))
 
 
-def _queue(t: Translation, path: Path, to: Path) -> None:
-    resource: Path = (*path, "ComputeResources", 0)
+def _queue(t: Translation, path: Place, to: Place) -> None:
+    resource: Place = (*path, "ComputeResources", 0)
     if t.carry((*path, "Name"), (*to, "name")) is None:
         t.need((*to, "name"), "the file has no name for this queue")
     instance = (*to, "instance_type")
@@ -313,22 +315,22 @@ def _queue(t: Translation, path: Path, to: Path) -> None:
         t.drop((*path, "ComputeResources", index), "a queue has one compute resource; make a queue of its own for it")
 
 
-def _counts(t: Translation, resource: Path, to: Path) -> None:
+def _counts(t: Translation, resource: Place, to: Place) -> None:
     least, most = t.get(*resource, "MinCount"), t.get(*resource, "MaxCount")
     if least and least == most:
         t.put((*resource, "MinCount"), (*to, "count"), least)
         t.put((*resource, "MaxCount"), (*to, "count"), most)
         return
     t.carry((*resource, "MinCount"), (*to, "min_count"))
-    maximum: Path = (*to, "max_count")
+    maximum: Place = (*to, "max_count")
     if t.carry((*resource, "MaxCount"), maximum) is None:
         set_at(t.settings, maximum, DEFAULT_MAX_COUNT)
         t.comments[maximum] = "ParallelCluster's default; the file has none"
 
 
-def _capacity(t: Translation, path: Path, to: Path) -> None:
+def _capacity(t: Translation, path: Place, to: Place) -> None:
     kind = t.get(*path, "CapacityType") or "ONDEMAND"
-    target: Path = ("CapacityReservationTarget", "CapacityReservationId")
+    target: Place = ("CapacityReservationTarget", "CapacityReservationId")
     places = [(*path, "ComputeResources", 0, *target), (*path, *target)]
     given = [place for place in places if t.get(*place) is not None]
     if given or kind == "CAPACITY_BLOCK":
@@ -350,11 +352,11 @@ def _capacity(t: Translation, path: Path, to: Path) -> None:
         t.need((*to, "reservation", "id"), "the id of the capacity block, cr-...")
 
 
-def _placement_group(t: Translation, path: Path, to: Path) -> None:
+def _placement_group(t: Translation, path: Place, to: Place) -> None:
     """The compute resource's own comes before the queue's."""
-    setting: Path = (*to, "placement_group")
+    setting: Place = (*to, "placement_group")
     for part in ((*path, "ComputeResources", 0), path):
-        group: Path = (*part, "Networking", "PlacementGroup")
+        group: Place = (*part, "Networking", "PlacementGroup")
         found = t.get(*group)
         if not isinstance(found, dict):
             continue
@@ -389,7 +391,7 @@ def _mount_directory(part: dict[str, Any]) -> str:
     return "/" + str(part.get("MountDir", "")).strip("/")
 
 
-def _main_file_system(parts: Sequence[tuple[Path, dict[str, Any]]]) -> Path | None:
+def _main_file_system(parts: Sequence[tuple[Place, dict[str, Any]]]) -> Place | None:
     """The FSx for Lustre at /fsx; without one, the first that ParallelCluster would make."""
     lustre = [(path, part) for path, part in parts if part.get("StorageType") == "FsxLustre"]
     at_place = [path for path, part in lustre if _mount_directory(part) == "/fsx"]
@@ -397,14 +399,14 @@ def _main_file_system(parts: Sequence[tuple[Path, dict[str, Any]]]) -> Path | No
     return next(iter((*at_place, *managed)), None)
 
 
-def _fsx(t: Translation, path: Path, part: dict[str, Any]) -> None:
-    fsx: Path = ("storage", "fsx")
+def _fsx(t: Translation, path: Place, part: dict[str, Any]) -> None:
+    fsx: Place = ("storage", "fsx")
     t.imply((*path, "StorageType"), "Slipway's file system is FSx for Lustre")
     if _mount_directory(part) == "/fsx":
         t.imply((*path, "MountDir"), "Slipway mounts it there")
     else:
         t.drop((*path, "MountDir"), "Slipway mounts its file system at /fsx")
-    table: Path = (*path, "FsxLustreSettings")
+    table: Place = (*path, "FsxLustreSettings")
     if get_at(part, ("FsxLustreSettings", "FileSystemId")) is not None:
         t.carry((*table, "FileSystemId"), (*fsx, "file_system_id"))
         return
@@ -423,14 +425,14 @@ def _spelled(constant: str) -> str:
     return constant if is_placeholder(constant) else constant.lower().replace("_", "-")
 
 
-def _association(t: Translation, path: Path) -> None:
+def _association(t: Translation, path: Place) -> None:
     match = BUCKET_URL.fullmatch(str(t.get(*path, "DataRepositoryPath") or ""))
     bucket = get_at(t.settings, ("storage", "bucket"))
     if not match or bucket not in (None, match[1]):
         t.drop(path, "all associations are with one bucket (storage.bucket), named as s3://BUCKET/PREFIX")
         return
     t.put((*path, "DataRepositoryPath"), ("storage", "bucket"), match[1])
-    to: Path = ("storage", "associations", len(get_at(t.settings, ("storage", "associations")) or []))
+    to: Place = ("storage", "associations", len(get_at(t.settings, ("storage", "associations")) or []))
     if t.carry((*path, "FileSystemPath"), (*to, "path")) is None:
         t.need((*to, "path"), "where on the file system the prefix is to appear")
     if match[2].strip("/"):
@@ -444,8 +446,8 @@ def _association(t: Translation, path: Path) -> None:
     t.imply((*path, "Name"), "Slipway names associations itself")
 
 
-def _mount(t: Translation, path: Path, kind: str, part: str, key: str) -> None:
-    to: Path = ("storage", "mounts", len(get_at(t.settings, ("storage", "mounts")) or []))
+def _mount(t: Translation, path: Place, kind: str, part: str, key: str) -> None:
+    to: Place = ("storage", "mounts", len(get_at(t.settings, ("storage", "mounts")) or []))
     directory = t.get(*path, "MountDir")
     value = directory if is_placeholder(directory) else _mount_directory(t.get(*path))
     t.put((*path, "MountDir"), (*to, "path"), value)
@@ -453,12 +455,12 @@ def _mount(t: Translation, path: Path, kind: str, part: str, key: str) -> None:
     t.put((*path, part, key), (*to, "id"), t.get(*path, part, key))
 
 
-def _home(t: Translation, path: Path, part: dict[str, Any]) -> None:
+def _home(t: Translation, path: Place, part: dict[str, Any]) -> None:
     made_elsewhere = any(key in part.get("EbsSettings", {}) for key in ("VolumeId", "SnapshotId", "Raid"))
     if made_elsewhere or get_at(part, ("EbsSettings", "Size")) is None:
         t.drop(path, "an EBS home is a new volume with a size (storage.home.size_gib)")
         return
-    home: Path = ("storage", "home")
+    home: Place = ("storage", "home")
     for key in ("StorageType", "MountDir"):
         t.put((*path, key), (*home, "kind"), "ebs")
     t.carry((*path, "EbsSettings", "Size"), (*home, "size_gib"))
@@ -487,7 +489,7 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _reason(leaf: Path) -> tuple[Path, str]:
+def _reason(leaf: Place) -> tuple[Place, str]:
     """The part that the longest fitting reason is about, and the reason."""
     reasons = knowledge()["reasons"]
     for end in range(len(leaf), 0, -1):
@@ -496,7 +498,7 @@ def _reason(leaf: Path) -> tuple[Path, str]:
     return leaf, ""
 
 
-def _aligned(leaf: Path, data: dict[str, Any], ours: dict[str, Any]) -> Path:
+def _aligned(leaf: Place, data: dict[str, Any], ours: dict[str, Any]) -> Place:
     """Where Slipway's configuration has the same thing: shared storage is found by its directory."""
     if leaf[0] != "SharedStorage" or len(leaf) < 2:
         return leaf

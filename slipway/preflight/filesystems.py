@@ -1,4 +1,4 @@
-"""File systems: room for a new one in the quotas, and whether those that exist can be mounted by the nodes."""
+"""Path systems: room for a new one in the quotas, and whether those that exist can be mounted by the nodes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.quota import QUOTA_PERMISSIONS, Quota
 from slipway.settings import Mount, Settings
 from slipway.settings.rules.storage import MAX_ASSOCIATIONS
+from slipway.settings.source import Place
 
-Path = tuple[str | int, ...]
-EXISTING: Path = ("storage", "fsx", "file_system_id")
+EXISTING: Place = ("storage", "fsx", "file_system_id")
 # Deployment -> codes of the quotas: capacity in GiB, number of file systems. Source: Service Quotas, fsx, as listed in
 # gruntwork-io/terraform-aws-utilities docs/quotas.md (read in November 2026).
 QUOTAS = {
@@ -98,7 +98,7 @@ def _start_nodes(settings: Settings, aws: Aws) -> Pending | None:
     return aws.start("ec2", "describe_subnets", SubnetIds=[subnet]) if subnet else None
 
 
-def _lustre(path: Path, system: dict[str, Any], system_id: str) -> Iterator[Answer]:
+def _lustre(path: Place, system: dict[str, Any], system_id: str) -> Iterator[Answer]:
     if system["FileSystemType"] != "LUSTRE":
         yield fault(path, f"{system_id} is of type {system['FileSystemType']}, not LUSTRE", "name a Lustre file system")
     elif system["Lifecycle"] not in USABLE:
@@ -112,7 +112,7 @@ def _lustre(path: Path, system: dict[str, Any], system_id: str) -> Iterator[Answ
             yield ok(path, facts)
 
 
-def _place(settings: Settings, path: Path, what: str, vpc_id: str) -> Iterator[Answer]:
+def _place(settings: Settings, path: Place, what: str, vpc_id: str) -> Iterator[Answer]:
     """In the VPC of the nodes, or at least in one that can be joined with it."""
     wanted = settings.network.vpc_id
     if wanted == vpc_id:
@@ -234,7 +234,7 @@ NOT_FOUND = ("FileSystemNotFound", "VolumeNotFound", "FileCacheNotFound", "BadRe
 
 
 def _mount(settings: Settings, aws: Aws, number: int, mount: Mount) -> Iterator[Answer]:
-    path: Path = ("storage", "mounts", number, "id")
+    path: Place = ("storage", "mounts", number, "id")
     answer = found(_start_mount(aws, mount), *NOT_FOUND)
     if answer is None:
         yield fault(path, f"there is no {mount.kind} {mount.id} in {settings.region}", "correct the id")
@@ -252,14 +252,14 @@ def _mount(settings: Settings, aws: Aws, number: int, mount: Mount) -> Iterator[
         yield from _volume(settings, aws, path, mount, answer["Volumes"][0])
 
 
-def _usable(path: Path, what: str, facts: dict[str, Any], usable: tuple[str, ...] = USABLE) -> Iterator[Answer]:
+def _usable(path: Place, what: str, facts: dict[str, Any], usable: tuple[str, ...] = USABLE) -> Iterator[Answer]:
     if facts["Lifecycle"] in usable:
         yield ok(path, f"{what} is {facts['Lifecycle']}")
     else:
         yield fault(path, f"{what} is {facts['Lifecycle']}", "repair it, or leave the mount out")
 
 
-def _volume(settings: Settings, aws: Aws, path: Path, mount: Mount, volume: dict[str, Any]) -> Iterator[Answer]:
+def _volume(settings: Settings, aws: Aws, path: Place, mount: Mount, volume: dict[str, Any]) -> Iterator[Answer]:
     if volume["VolumeType"] != VOLUME_KINDS[mount.kind]:
         text = f"{mount.id} is a volume of {volume['VolumeType']}, not of {VOLUME_KINDS[mount.kind]}"
         yield fault(path, text, "correct the id, or the kind of the mount")
@@ -271,7 +271,7 @@ def _volume(settings: Settings, aws: Aws, path: Path, mount: Mount, volume: dict
             yield from _place(settings, path, mount.id, system["VpcId"])
 
 
-def _efs(settings: Settings, aws: Aws, path: Path, system: dict[str, Any]) -> Iterator[Answer]:
+def _efs(settings: Settings, aws: Aws, path: Place, system: dict[str, Any]) -> Iterator[Answer]:
     system_id = system["FileSystemId"]
     if system["LifeCycleState"] != "available":
         yield fault(path, f"{system_id} is {system['LifeCycleState']}", "repair it, or leave the mount out")

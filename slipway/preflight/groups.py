@@ -9,10 +9,10 @@ from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok
 from slipway.settings import Settings
-from slipway.settings.source import PathKey
+from slipway.settings.source import Place
 
 NO_GROUP = ("InvalidGroup.NotFound", "InvalidGroupId.Malformed", "InvalidSecurityGroupID.NotFound")
-NODES: tuple[PathKey, ...] = ("network", "security_group_id")
+NODES: Place = ("network", "security_group_id")
 ALL_TRAFFIC = "-1"
 # rule list of DescribeSecurityGroups -> (its word, the command that adds a rule)
 DIRECTIONS = {
@@ -21,8 +21,8 @@ DIRECTIONS = {
 }
 
 
-def _named(settings: Settings) -> dict[tuple[PathKey, ...], str]:
-    groups: dict[tuple[PathKey, ...], str] = {
+def _named(settings: Settings) -> dict[Place, str]:
+    groups: dict[Place, str] = {
         ("head_node", "security_group_ids", index): id for index, id in enumerate(settings.head_node.security_group_ids)
     }
     if settings.network.security_group_id:
@@ -37,7 +37,7 @@ def ask_groups(settings: Settings, aws: Aws) -> Iterator[Answer]:
     yield from together(*(_group(settings, path, id, pending[id]) for path, id in groups.items()))
 
 
-def _group(settings: Settings, path: tuple[PathKey, ...], id: str, pending: Pending) -> Iterator[Answer]:
+def _group(settings: Settings, path: Place, id: str, pending: Pending) -> Iterator[Answer]:
     response = found(pending, *NO_GROUP)
     if response is None:
         hint = f"aws ec2 describe-security-groups --region {settings.region} lists those there are"
@@ -50,7 +50,7 @@ def _group(settings: Settings, path: tuple[PathKey, ...], id: str, pending: Pend
         yield ok(path, f"{id} is in {group['VpcId']}{' and open to itself both ways' if path == NODES else ''}")
 
 
-def _in_vpc(settings: Settings, path: tuple[PathKey, ...], group: dict[str, Any]) -> Iterator[Answer]:
+def _in_vpc(settings: Settings, path: Place, group: dict[str, Any]) -> Iterator[Answer]:
     vpc_id = settings.network.vpc_id
     if vpc_id is None:
         text = f"{group['GroupId']} is in {group['VpcId']}, and the cluster makes a VPC of its own"
@@ -60,7 +60,7 @@ def _in_vpc(settings: Settings, path: tuple[PathKey, ...], group: dict[str, Any]
         yield fault(path, text, f"name a security group of {vpc_id}")
 
 
-def _open_to_itself(settings: Settings, path: tuple[PathKey, ...], group: dict[str, Any]) -> Iterator[Answer]:
+def _open_to_itself(settings: Settings, path: Place, group: dict[str, Any]) -> Iterator[Answer]:
     """A rule to a range of addresses does not count for EFA, not even 0.0.0.0/0."""
     if path != NODES or not any(queue.efa for queue in settings.queues):
         return

@@ -10,7 +10,7 @@ from slipway.instances import INSTANCE_TYPES, InstanceType
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, ok, warning
 from slipway.settings import PARALLELCLUSTER_VERSION, Queue, Settings
-from slipway.settings.source import PathKey
+from slipway.settings.source import Place
 from slipway.text import listed
 
 ARCHITECTURES = ("x86_64", "arm64")
@@ -23,9 +23,9 @@ IMAGE_SYSTEMS = {
 NO_RSA = ("ubuntu2204", "ubuntu2404")  # their sshd refuses it: aws-parallelcluster 3.16.1 KeyPairValidator
 
 
-def _types(settings: Settings) -> dict[str, tuple[PathKey, ...]]:
+def _types(settings: Settings) -> dict[str, Place]:
     """Every instance type, and where it is named first."""
-    types: dict[str, tuple[PathKey, ...]] = {settings.head_node.instance_type: ("head_node", "instance_type")}
+    types: dict[str, Place] = {settings.head_node.instance_type: ("head_node", "instance_type")}
     for index, queue in enumerate(settings.queues):
         types.setdefault(queue.instance_type, ("queues", index, "instance_type"))
     return types
@@ -103,7 +103,7 @@ def _told(item: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def _facts(path: tuple[PathKey, ...], known: InstanceType, item: dict[str, Any]) -> Iterator[Answer]:
+def _facts(path: Place, known: InstanceType, item: dict[str, Any]) -> Iterator[Answer]:
     told = _told(item)
     other = [field for field in FACTS if told[field] != getattr(known, field)]
     for field in other:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from slipway.settings.source import PathKey
+from slipway.settings.source import Place
 
 if TYPE_CHECKING:
     from slipway.aws.calls import Aws
@@ -31,22 +31,22 @@ class Answer:
     """One finding. ``path`` names the key of the settings it is about; ``hint`` is the repair, empty for ok."""
 
     status: Status
-    path: tuple[PathKey, ...]
+    path: Place
     text: str
     hint: str = ""
 
 
-def ok(path: tuple[PathKey, ...], text: str) -> Answer:
+def ok(path: Place, text: str) -> Answer:
     """All is as the deployment needs it."""
     return Answer(Status.OK, path, text)
 
 
-def warning(path: tuple[PathKey, ...], text: str, hint: str) -> Answer:
+def warning(path: Place, text: str, hint: str) -> Answer:
     """It may go well; somebody should know."""
     return Answer(Status.WARNING, path, text, hint)
 
 
-def fault(path: tuple[PathKey, ...], text: str, hint: str) -> Answer:
+def fault(path: Place, text: str, hint: str) -> Answer:
     """The deployment would fail, or its cluster would be of no use."""
     return Answer(Status.FAULT, path, text, hint)
 

@@ -13,7 +13,7 @@ from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running import Instances
 from slipway.settings import PRIVATE_RANGES, Settings
 from slipway.settings.rules.software import in_private_ecr
-from slipway.settings.source import PathKey
+from slipway.settings.source import Place
 from slipway.text import listed
 
 PCLUSTER_GUIDE = "https://docs.aws.amazon.com/parallelcluster/latest/ug"
@@ -21,8 +21,8 @@ VPC_GUIDE = "https://docs.aws.amazon.com/vpc/latest/userguide"
 NO_VPC = ("InvalidVpcID.NotFound", "InvalidVpcID.Malformed")
 NO_SUBNET = ("InvalidSubnetID.NotFound", "InvalidSubnetID.Malformed", "InvalidSubnetId.Malformed")
 EVERYWHERE = "0.0.0.0/0"
-HEAD: tuple[PathKey, ...] = ("network", "head_node_subnet_id")
-COMPUTE: tuple[PathKey, ...] = ("network", "compute_subnet_id")
+HEAD: Place = ("network", "head_node_subnet_id")
+COMPUTE: Place = ("network", "compute_subnet_id")
 
 # What nodes without a way to the internet call. Source: ParallelCluster user guide, "AWS ParallelCluster in a single
 # subnet with no internet access"; Systems Manager user guide, "Create VPC endpoints"; Managed Service for Prometheus.
@@ -53,7 +53,7 @@ def ask_vpc(settings: Settings, aws: Aws) -> Iterator[Answer]:
     yield from together(*(_dns(path, vpc_id, name, call) for name, call in zip(names, pending, strict=True)))
 
 
-def _dns(path: tuple[PathKey, ...], vpc_id: str, name: str, pending: Pending) -> Iterator[Answer]:
+def _dns(path: Place, vpc_id: str, name: str, pending: Pending) -> Iterator[Answer]:
     key = name[0].upper() + name[1:]
     if pending.result()[key]["Value"]:
         yield ok(path, f"{vpc_id} has {name}")
@@ -66,7 +66,7 @@ def _dns(path: tuple[PathKey, ...], vpc_id: str, name: str, pending: Pending) ->
 # ---- the subnets ----
 
 
-def _subnet_ids(settings: Settings) -> dict[tuple[PathKey, ...], str]:
+def _subnet_ids(settings: Settings) -> dict[Place, str]:
     network = settings.network
     return {HEAD: network.head_node_subnet_id or "", COMPUTE: network.compute_subnet_id or ""}
 
@@ -81,7 +81,7 @@ def ask_subnets(settings: Settings, aws: Aws) -> Iterator[Answer]:
     yield from together(*parts)
 
 
-def _addresses(settings: Settings) -> dict[tuple[PathKey, ...], tuple[int, int]]:
+def _addresses(settings: Settings) -> dict[Place, tuple[int, int]]:
     """How many addresses each subnet has to have: for the static nodes, and when every queue is full."""
     least = sum(queue.min_count * queue.addresses for queue in settings.queues)
     most = sum(queue.max_count * queue.addresses for queue in settings.queues)
@@ -92,7 +92,7 @@ def _addresses(settings: Settings) -> dict[tuple[PathKey, ...], tuple[int, int]]
 
 def _subnet(
     settings: Settings,
-    path: tuple[PathKey, ...],
+    path: Place,
     id: str,
     pending: Pending,
     need: tuple[int, int],
@@ -119,7 +119,7 @@ def _subnet(
         yield ok(path, f"{id} is in {subnet['VpcId']} and {subnet['AvailabilityZone']}, {free} addresses free")
 
 
-def _misplaced(settings: Settings, path: tuple[PathKey, ...], subnet: dict[str, Any]) -> Iterator[Answer]:
+def _misplaced(settings: Settings, path: Place, subnet: dict[str, Any]) -> Iterator[Answer]:
     id, vpc_id = subnet["SubnetId"], settings.network.vpc_id
     if subnet["VpcId"] != vpc_id:
         yield fault(path, f"{id} is in {subnet['VpcId']}, not in {vpc_id}", "name subnets of one VPC")
@@ -220,7 +220,7 @@ def ask_compute_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
         yield from _isolated(settings, routes, COMPUTE, subnet_id, NODE_ENDPOINTS)
 
 
-def _dead(path: tuple[PathKey, ...], subnet_id: str, way: WayOut) -> Answer:
+def _dead(path: Place, subnet_id: str, way: WayOut) -> Answer:
     text = f"{subnet_id} sends what is for the internet to {way.target}, which is gone (blackhole)"
     return fault(path, text, "point its default route to a NAT gateway that is there")
 
@@ -243,7 +243,7 @@ def _public_compute(settings: Settings, routes: Routes, subnet_id: str, way: Way
 
 
 def _isolated(
-    settings: Settings, routes: Routes, path: tuple[PathKey, ...], subnet_id: str, wanted: tuple[str, ...]
+    settings: Settings, routes: Routes, path: Place, subnet_id: str, wanted: tuple[str, ...]
 ) -> Iterator[Answer]:
     missing = routes.missing_endpoints(subnet_id, settings.region, wanted)
     if missing:
@@ -320,7 +320,7 @@ def ask_acls(settings: Settings, aws: Aws) -> Iterator[Answer]:
                 yield from _acl(path, id, acl)
 
 
-def _acl(path: tuple[PathKey, ...], subnet_id: str, acl: dict[str, Any]) -> Iterator[Answer]:
+def _acl(path: Place, subnet_id: str, acl: dict[str, Any]) -> Iterator[Answer]:
     name = acl["NetworkAclId"]
     open_ways = 0
     for direction, egress in (("in", False), ("out", True)):

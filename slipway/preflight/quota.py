@@ -16,7 +16,7 @@ from slipway.preflight.asking import found, together
 from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running import CLUSTER_TAG, Instance, Instances, tag
 from slipway.settings import Queue, Settings
-from slipway.settings.source import PathKey
+from slipway.settings.source import Place
 
 STACK_TAG = "aws:cloudformation:stack-name"
 PCLUSTER_GROUPS = 2  # security groups: for the head node and for the compute nodes
@@ -51,7 +51,7 @@ class Need:
     """What the cluster takes of one thing: ``least`` at once, ``most`` when every queue is full."""
 
     what: str
-    path: tuple[PathKey, ...]
+    path: Place
     least: float
     most: float
 
@@ -119,7 +119,7 @@ def _vcpu_need(settings: Settings, bucket: Bucket) -> Need | None:
     ]
     least = sum(queue.min_count * queue.instance.vcpus for _, queue in queues)
     most = sum(queue.max_count * queue.instance.vcpus for _, queue in queues)
-    path: tuple[PathKey, ...] = ("queues", queues[0][0], "instance_type") if queues else ("head_node", "instance_type")
+    path: Place = ("queues", queues[0][0], "instance_type") if queues else ("head_node", "instance_type")
     head = settings.head_node.instance_type
     if bucket.lifecycle == "on-demand" and _counts_in(bucket, head):
         least, most = least + INSTANCE_TYPES[head].vcpus, most + INSTANCE_TYPES[head].vcpus

@@ -14,7 +14,7 @@ from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, 
 from slipway.preflight.running import Instances
 from slipway.reservations import instance_count
 from slipway.settings import Queue, Settings
-from slipway.settings.source import PathKey
+from slipway.settings.source import Place
 from slipway.text import listed, moment, span
 
 PLATFORM = "Linux/UNIX"  # of every OS that the settings know (aws-parallelcluster 3.16.1, CAPACITY_RESERVATION_OS_MAP)
@@ -54,7 +54,7 @@ class Use:
         return sum(queue.max_count for _, queue in self.queues)
 
     @property
-    def path(self) -> tuple[PathKey, ...]:
+    def path(self) -> Place:
         """Where the reservation is named first."""
         return ("queues", self.queues[0][0], "reservation", "id")
 
@@ -88,7 +88,7 @@ class Seen:
     def state(self) -> str:
         return str(self.item["State"])
 
-    def fault(self, text: str, repair: str, path: tuple[PathKey, ...] | None = None) -> Answer:
+    def fault(self, text: str, repair: str, path: Place | None = None) -> Answer:
         """A fault whose hint names the reservations that would do, if there are any."""
         return fault(path or self.use.path, f"{self.use.id} {text}", f"{repair}{_others_that_fit(self)}")
 
@@ -343,7 +343,7 @@ def _block(item: dict[str, Any]) -> str:
 def _on_offer(index: int, queue: Queue, offer: Pending) -> Iterator[Answer]:
     """A block is named, never bought: a purchase cannot be undone. The warning holds whether offers are told or not."""
     text = f"{queue.max_count} {queue.instance_type} without a reservation: EC2 rarely has them to spare"
-    path: tuple[PathKey, ...] = ("queues", index, "reservation")
+    path: Place = ("queues", index, "reservation")
     try:
         blocks = _blocks(offer)
     except Unasked:

@@ -15,12 +15,12 @@ from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.policy import is_left_to_iam
 from slipway.regions import partition
 from slipway.settings import Settings
+from slipway.settings.source import Place
 
-Path = tuple[str, ...]
 Judge = Callable[[str], "tuple[str, str] | None"]
-NGC: Path = ("ngc_secret_arn",)
-DATABASE: Path = ("slurm", "database", "password_secret_arn")
-MUNGE: Path = ("slurm", "external_slurmdbd", "munge_key_secret_arn")
+NGC: Place = ("ngc_secret_arn",)
+DATABASE: Place = ("slurm", "database", "password_secret_arn")
+MUNGE: Place = ("slurm", "external_slurmdbd", "munge_key_secret_arn")
 MUNGE_BITS = (256, 8192)  # of the decoded key; ParallelCluster 3.16.1, secret_validators.py
 # Forms of NGC keys. Source: NGC user guide, API keys; a legacy key is 84 characters of base64.
 PERSONAL_KEY = re.compile(r"nvapi-[A-Za-z0-9_-]{20,}")
@@ -28,7 +28,7 @@ LEGACY_KEY = re.compile(r"[A-Za-z0-9+/]{60,}={0,2}")
 PLACEHOLDER = re.compile(r"(?i)(change.?me|placeholder|example|your[-_ ]|todo|xxx+|dummy|rehearsal|<.*>|\*{3,})")
 
 
-def _read(path: Path, arn: str, what: str, judge: Judge, aws: Aws) -> Iterator[Answer]:
+def _read(path: Place, arn: str, what: str, judge: Judge, aws: Aws) -> Iterator[Answer]:
     described = aws.start("secretsmanager", "describe_secret", SecretId=arn)
     value = aws.start("secretsmanager", "get_secret_value", SecretId=arn)
     answer = found(described, "ResourceNotFoundException")
@@ -43,7 +43,7 @@ def _read(path: Path, arn: str, what: str, judge: Judge, aws: Aws) -> Iterator[A
     yield from together(_value(path, name, what, judge, value), _key(path, name, answer, aws))
 
 
-def _value(path: Path, name: str, what: str, judge: Judge, asked: Pending) -> Iterator[Answer]:
+def _value(path: Place, name: str, what: str, judge: Judge, asked: Pending) -> Iterator[Answer]:
     answer = found(asked, "ResourceNotFoundException")  # a secret without a current version
     if answer is None:
         yield fault(path, f"the secret {name} has no value", _put(name, what))
@@ -67,7 +67,7 @@ def _put(name: str, what: str) -> str:
     return f"aws secretsmanager put-secret-value --secret-id {name} --secret-string file://... ({what} alone)"
 
 
-def _key(path: Path, name: str, answer: dict[str, Any], aws: Aws) -> Iterator[Answer]:
+def _key(path: Place, name: str, answer: dict[str, Any], aws: Aws) -> Iterator[Answer]:
     """The head node's own policy lets it decrypt its secrets with any key (stacks/cluster.py); the key has to agree."""
     key = answer.get("KmsKeyId", "")
     if not key or key.endswith("alias/aws/secretsmanager"):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path as FilePath
+from pathlib import Path
 
 from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.settings import Script, Settings
+from slipway.settings.source import Place
 
-Path = tuple[str | int, ...]
-MIRROR: Path = ("software_mirror",)
+MIRROR: Place = ("software_mirror",)
 ABSENT = ("404", "NoSuchKey", "NoSuchBucket")
 SUM_LINE = re.compile(r"([0-9a-f]{64})\s+\*?(?:\./)?(.+)")  # as nodes/common.sh reads it
-TABLE = FilePath(__file__).resolve().parents[2] / "nodes/software.tsv"
+TABLE = Path(__file__).resolve().parents[2] / "nodes/software.tsv"
 SUMS = "SHA256SUMS"
 SUMS_LIMIT_BYTES = 1 << 20
 
@@ -25,9 +25,9 @@ def _split(url: str) -> tuple[str, str]:
     return bucket, key
 
 
-def scripts_of(settings: Settings) -> list[tuple[Path, Script]]:
+def scripts_of(settings: Settings) -> list[tuple[Place, Script]]:
     """Every script of the settings with its place."""
-    head: list[tuple[Path, Script]] = [
+    head: list[tuple[Place, Script]] = [
         (("head_node", "scripts", number, "url"), script) for number, script in enumerate(settings.head_node.scripts)
     ]
     return head + [
@@ -46,7 +46,7 @@ def _scripts(settings: Settings, aws: Aws) -> Iterator[Answer]:
     yield from together(*asked)
 
 
-def _script(settings: Settings, path: Path, script: Script, asked: Pending, bucket: Pending) -> Iterator[Answer]:
+def _script(settings: Settings, path: Place, script: Script, asked: Pending, bucket: Pending) -> Iterator[Answer]:
     answer = found(asked, *ABSENT)
     if answer is None:
         yield fault(path, f"there is no {script.url}", f"upload it: aws s3 cp SCRIPT {script.url}")
@@ -65,7 +65,7 @@ def _script(settings: Settings, path: Path, script: Script, asked: Pending, buck
 
 
 def pinned_files(settings: Settings) -> dict[str, str]:
-    """File -> sha256 of what the nodes fetch, from nodes/software.tsv; empty for a version that it does not pin."""
+    """Path -> sha256 of what the nodes fetch, from nodes/software.tsv; empty for a version that it does not pin."""
     tags = {"nccl": settings.nccl.nccl_version, "aws-ofi-nccl": settings.nccl.ofi_version, "nccl-tests": ""}
     built = built_software(settings)
     files = {}

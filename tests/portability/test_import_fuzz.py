@@ -18,8 +18,9 @@ from slipway.errors import SlipwayError
 from slipway.exporter import configuration_text
 from slipway.importer.configuration import read_configuration
 from slipway.importer.finish import leave_out_refused
-from slipway.importer.ledger import Fate, get_at
+from slipway.importer.ledger import Fate
 from slipway.importer.pcluster import imported
+from slipway.settings.write import get_at
 from tests.portability.strategies import loaded
 
 FIXTURES = sorted((Path(__file__).parent / "configurations").glob("*.yaml"))

@@ -13,9 +13,9 @@ import pytest
 from rehearsal.cloud.seed import Reservation, Seed
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.errors import SettingsError, SlipwayError, UsageError
-from slipway.importer.text import REPOSITORY, schema_line
 from slipway.init import Offer, init, live_reservations
 from slipway.settings import examine, load_settings
+from slipway.settings.write import REPOSITORY, schema_line
 
 BLOCK = Offer(
     "cr-0123456789abcdef1", "capacity-block", "p5.48xlarge", "us-east-1c", 4, 4, "active", "2026-12-01 11:30 UTC"
@@ -332,8 +332,8 @@ def test_the_schema_is_the_first_line(tmp_path: Path, monkeypatch: pytest.Monkey
     schema = tmp_path / "clusters/settings.schema.json"
     schema.parent.mkdir()
     schema.touch()
-    monkeypatch.setattr("slipway.importer.text.REPOSITORY", tmp_path)
-    monkeypatch.setattr("slipway.importer.text.SCHEMA", schema)
+    monkeypatch.setattr("slipway.settings.write.REPOSITORY", tmp_path)
+    monkeypatch.setattr("slipway.settings.write.SCHEMA", schema)
     assert init(yes=True, find=nothing) == 0
     first = Path("gpu.yaml").read_text(encoding="utf-8").splitlines()[0]
     assert first == "# yaml-language-server: $schema=clusters/settings.schema.json"

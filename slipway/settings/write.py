@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path as File
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,17 +14,16 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from slipway.errors import Fault, SettingsError
-from slipway.importer.ledger import Path, get_at
 from slipway.settings import SIZE_UNITS, Settings, examine_source
 from slipway.settings.faults import model_in
-from slipway.settings.source import parse_source, redacted
+from slipway.settings.source import PathKey, Place, parse_source, redacted
 
-REPOSITORY = File(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[2]
 SCHEMA = REPOSITORY / "clusters/settings.schema.json"
-SIZES: tuple[Path, ...] = (("acceptance", "min_bytes"), ("acceptance", "max_bytes"))
+SIZES: tuple[Place, ...] = (("acceptance", "min_bytes"), ("acceptance", "max_bytes"))
 
 
-def settings_text(data: Mapping[str, Any], comments: Mapping[Path, str], head: Sequence[str] = ()) -> str:
+def settings_text(data: Mapping[str, Any], comments: Mapping[Place, str], head: Sequence[str] = ()) -> str:
     """``data`` as YAML in the model's order, ``comments`` beside the values they are about, ``head`` before all."""
     tree = _tree(_ordered(_with_sizes({**data}), Settings), (), comments)
     yaml = YAML()
@@ -36,7 +36,7 @@ def settings_text(data: Mapping[str, Any], comments: Mapping[Path, str], head: S
     return f"{lines}\n{stream.getvalue()}" if lines else stream.getvalue()
 
 
-def schema_line(output: File | None) -> tuple[str, ...]:
+def schema_line(output: Path | None) -> tuple[str, ...]:
     """The head line that names the schema to editors; none outside the repository, where no relative path lasts."""
     folder = output.parent.resolve() if output else None
     if folder is None or not folder.is_relative_to(REPOSITORY) or not SCHEMA.is_file():
@@ -62,7 +62,7 @@ def faults_in(text: str, name: str) -> list[Fault]:
         return list(error.faults)
 
 
-def _tree(node: Any, path: Path, comments: Mapping[Path, str]) -> Any:
+def _tree(node: Any, path: Place, comments: Mapping[Place, str]) -> Any:
     items = list(node.items()) if isinstance(node, Mapping) else list(enumerate(node)) if _is_list(node) else None
     if items is None:
         return node
@@ -98,3 +98,38 @@ def size_text(size: Any) -> Any:
         return size
     unit = max((unit for unit in SIZE_UNITS if size % SIZE_UNITS[unit] == 0), key=lambda unit: SIZE_UNITS[unit])
     return f"{size // SIZE_UNITS[unit]}{unit}" if SIZE_UNITS[unit] > 1 else size
+
+
+def set_at(data: dict[str, Any], path: Iterable[PathKey], value: Any) -> None:
+    """Put ``value`` at ``path``; what is missing on the way is made. An index is the next one, or one that is there."""
+    keys = list(path)
+    node: Any = data
+    for key, following in itertools.pairwise(keys):
+        empty: Any = [] if isinstance(following, int) else {}
+        if isinstance(node, list) and key == len(node):
+            node.append(empty)
+        elif isinstance(node, dict) and key not in node:
+            node[key] = empty
+        node = node[key]
+    if isinstance(node, list) and keys[-1] == len(node):
+        node.append(value)
+    else:
+        node[keys[-1]] = value
+
+
+def get_at(data: Any, path: Iterable[PathKey]) -> Any:
+    """What stands at ``path``; None when nothing does."""
+    for key in path:
+        try:
+            data = data[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def remove_at(data: dict[str, Any], path: Place) -> None:
+    """Take away what stands at ``path``, and the tables and lists that are empty without it."""
+    holder = get_at(data, path[:-1])
+    del holder[path[-1]]
+    if not holder and len(path) > 1:
+        remove_at(data, path[:-1])
