@@ -133,7 +133,7 @@ def export_pcluster(
     as_json: AsJson = False,
 ) -> None:
     """Write ParallelCluster's cluster configuration. Ids that only a deployment knows are placeholders, each named."""
-    from slipway.exporter import export_pcluster as run
+    from slipway.exchange.export import export_pcluster as run
 
     session = _session(profile if deployed else None)
     raise Ended(run(file, output, as_json=as_json, deployed=deployed, force=force, session=session))
@@ -152,7 +152,7 @@ def export_env(
     as_json: AsJson = False,
 ) -> None:
     """Write shell variables (INSTANCE, NUM_INSTANCES, ...) as runbooks for ParallelCluster want them."""
-    from slipway.exporter import export_env as run
+    from slipway.exchange.export import export_env as run
 
     session = _session(profile if deployed else None)
     raise Ended(run(file, output, queue=queue, as_json=as_json, deployed=deployed, force=force, session=session))
@@ -182,7 +182,7 @@ def import_pcluster(
     as_json: AsJson = False,
 ) -> None:
     """Turn a ParallelCluster configuration into a settings file; say by path what could not be carried over."""
-    from slipway.importer import import_pcluster as run
+    from slipway.exchange.pcluster_import import import_pcluster as run
 
     given = {"name": name, "region": region, "zone": zone, "vpc_id": vpc_id}
     raise Ended(run(file, output, **given, variables=variables, as_json=as_json, force=force))
@@ -199,7 +199,7 @@ def import_env(
     as_json: AsJson = False,
 ) -> None:
     """Turn a runbook's shell variables into a settings file."""
-    from slipway.importer import import_env as run
+    from slipway.exchange.env_import import import_env as run
 
     raise Ended(run(file, output, name=name, region=region, zone=zone, as_json=as_json, force=force))
 
@@ -226,8 +226,8 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Ask for a new cluster, offer the reservations that are there, and write its settings file."""
-    from slipway.init import init as run
-    from slipway.init import live_reservations
+    from slipway.exchange.create import init as run
+    from slipway.exchange.create import live_reservations
 
     find = functools.partial(live_reservations, session=_session(profile)) if profile else None
     given = {

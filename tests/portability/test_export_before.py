@@ -16,8 +16,8 @@ from ruamel.yaml import YAML
 
 from slipway.cluster_config import cluster_configuration, placeholder_facts
 from slipway.errors import SettingsError, UsageError
-from slipway.exporter import configuration_text, export_pcluster, placeholders
-from slipway.importer.configuration import from_dictionary, spell
+from slipway.exchange.export import configuration_text, export_pcluster, placeholders
+from slipway.exchange.pcluster_file import from_dictionary, spell
 from slipway.settings import load_settings
 from tests.portability.strategies import loaded, settings_tables
 

@@ -19,8 +19,8 @@ from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.deployed import read_deployment
 from slipway.errors import EnvironmentFault, SlipwayError
-from slipway.exporter import export_env, export_pcluster
-from slipway.importer import import_pcluster
+from slipway.exchange.export import export_env, export_pcluster
+from slipway.exchange.pcluster_import import import_pcluster
 from slipway.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slipway.errors import SettingsError, SlipwayError, UsageError
-from slipway.exporter import export_env
-from slipway.importer import import_env
-from slipway.importer.env import read_variables
+from slipway.exchange.env_import import import_env, read_variables
+from slipway.exchange.export import export_env
 from slipway.settings import load_settings
 
 WHOLE = """

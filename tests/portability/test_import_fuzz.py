@@ -15,11 +15,11 @@ from ruamel.yaml import YAML
 
 from slipway.cluster_config import placeholder_facts
 from slipway.errors import SlipwayError
-from slipway.exporter import configuration_text
-from slipway.importer.configuration import read_configuration
-from slipway.importer.finish import leave_out_refused
-from slipway.importer.ledger import Fate
-from slipway.importer.pcluster import imported
+from slipway.exchange.export import configuration_text
+from slipway.exchange.import_report import leave_out_refused
+from slipway.exchange.ledger import Fate
+from slipway.exchange.pcluster_file import read_configuration
+from slipway.exchange.pcluster_import import imported
 from slipway.settings.write import get_at
 from tests.portability.strategies import loaded
 

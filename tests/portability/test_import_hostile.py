@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from slipway.errors import SettingsError
-from slipway.importer import import_env, import_pcluster
+from slipway.exchange.env_import import import_env
+from slipway.exchange.pcluster_import import import_pcluster
 
 PASSWORD = "hunter2-Sup3rS3cret"
 ACCESS_KEY = "AKIA" + "IOSFODNN7EXAMPLE"

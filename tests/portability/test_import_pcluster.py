@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from slipway.errors import SettingsError, UsageError
-from slipway.exporter import export_pcluster
-from slipway.importer import import_pcluster
-from slipway.importer.configuration import read_configuration
-from slipway.importer.finish import leave_out_refused
-from slipway.importer.pcluster import imported
+from slipway.exchange.export import export_pcluster
+from slipway.exchange.import_report import leave_out_refused
+from slipway.exchange.pcluster_file import read_configuration
+from slipway.exchange.pcluster_import import import_pcluster, imported
 from slipway.settings import load_settings
 from tests.portability.strategies import loaded
 

@@ -13,7 +13,7 @@ import pytest
 from rehearsal.cloud.seed import Reservation, Seed
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.errors import SettingsError, SlipwayError, UsageError
-from slipway.init import Offer, init, live_reservations
+from slipway.exchange.create import Offer, init, live_reservations
 from slipway.settings import examine, load_settings
 from slipway.settings.write import REPOSITORY, schema_line
 

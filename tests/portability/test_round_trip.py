@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slipway.cluster_config import ClusterFacts, cluster_configuration, placeholder_facts
-from slipway.exporter import configuration_text, export_pcluster
-from slipway.importer import import_pcluster
+from slipway.exchange.export import configuration_text, export_pcluster
+from slipway.exchange.pcluster_import import import_pcluster
 from slipway.settings import Settings, load_settings
 from tests.portability.strategies import ids, loaded, settings_tables
 

@@ -13,8 +13,8 @@ import pytest
 from slipway.aws import calls
 from slipway.cost.command import cost
 from slipway.errors import EXIT_ENVIRONMENT, EnvironmentFault, UsageError
-from slipway.exporter import export_env
-from slipway.init import live_reservations
+from slipway.exchange.create import live_reservations
+from slipway.exchange.export import export_env
 from slipway.preflight.command import preflight
 
 SETTINGS = Path(__file__).parents[2] / "clusters/p5-capacity-block.yaml"

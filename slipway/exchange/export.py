@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipway import runbook
 from slipway.cluster_config import ClusterFacts, cluster_configuration, placeholder_facts
 from slipway.errors import EXIT_GOOD, UsageError
+from slipway.exchange import runbook_variables as runbook
+from slipway.exchange.pcluster_file import spell
+from slipway.exchange.settings_block import block_text
 from slipway.files import refuse_existing, write_whole
-from slipway.importer.block import block_text
-from slipway.importer.configuration import spell
 from slipway.settings import Queue, Settings, load_settings
 from slipway.settings.source import redacted
 from slipway.settings.write import get_at

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from slipway.cluster_config import cluster_configuration
+from slipway.exchange.env_import import read_variables
+from slipway.exchange.import_report import Imported, Target, finish
+from slipway.exchange.ledger import Entry, Fate, Ledger
+from slipway.exchange.pcluster_file import Configuration, from_dictionary, read_configuration, spell
+from slipway.exchange.settings_block import Block, BlockFault, read_block, settings_data
+from slipway.exchange.translate import FILL, Translation, translate
 from slipway.files import refuse_existing
-from slipway.importer.block import Block, BlockFault, read_block, settings_data
-from slipway.importer.configuration import Configuration, from_dictionary, read_configuration, spell
-from slipway.importer.env import read_variables
-from slipway.importer.finish import Imported, Target, finish
-from slipway.importer.ledger import Entry, Fate, Ledger
-from slipway.importer.translate import FILL, Translation, translate
 from slipway.settings.source import Place, path_text
 from slipway.settings.write import get_at, set_at
 

@@ -14,10 +14,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from slipway.errors import EXIT_GOOD, EXIT_NO, Fault
+from slipway.exchange.ledger import Fate, Ledger, moved_up
+from slipway.exchange.pcluster_file import is_placeholder
+from slipway.exchange.translate import FILL
 from slipway.files import write_whole
-from slipway.importer.configuration import is_placeholder
-from slipway.importer.ledger import Fate, Ledger, moved_up
-from slipway.importer.translate import FILL
 from slipway.settings import Settings
 from slipway.settings.faults import model_in
 from slipway.settings.source import SECRET_KEY, SECRETS, Place, path_text, redacted

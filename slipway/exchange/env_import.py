@@ -8,13 +8,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from slipway import runbook
 from slipway.errors import Fault, SettingsError
+from slipway.exchange import runbook_variables as runbook
+from slipway.exchange.import_report import Imported, Target, finish
+from slipway.exchange.ledger import Fate, Ledger
+from slipway.exchange.pcluster_file import is_placeholder
+from slipway.exchange.translate import FILL
 from slipway.files import refuse_existing
-from slipway.importer.configuration import is_placeholder
-from slipway.importer.finish import Imported, Target, finish
-from slipway.importer.ledger import Fate, Ledger
-from slipway.importer.translate import FILL
 from slipway.instances import INSTANCE_TYPES
 from slipway.settings.source import Place
 from slipway.settings.write import get_at, set_at

@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 from slipway.cluster_config import CAPACITY_TYPES, MOUNT_KINDS, NOBODY, cluster_configuration, placeholder_facts
-from slipway.importer.configuration import Configuration, is_placeholder, knowledge, pattern, spell
-from slipway.importer.ledger import Fate, Ledger
+from slipway.exchange.ledger import Fate, Ledger
+from slipway.exchange.pcluster_file import Configuration, is_placeholder, knowledge, pattern, spell
 from slipway.instances import INSTANCE_TYPES
 from slipway.settings import Settings
 from slipway.settings.source import Place
