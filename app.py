@@ -8,6 +8,7 @@ from aws_cdk import App, Environment, Tags
 
 from slipway.errors import SlipwayError
 from slipway.settings import Settings, load_settings
+from slipway.stack_names import stack_names
 from stacks.acceptance import AcceptanceStack
 from stacks.checks import add_checks
 from stacks.cluster import ClusterStack
@@ -18,13 +19,22 @@ from stacks.storage import StorageStack
 
 def make_stacks(app: App, s: Settings) -> None:
     """The five stacks of one cluster; facts flow from the first to the last."""
-    env = Environment(region=s.region)  # no account: it is whoever deploys, and synth looks nothing up
-    net = NetworkStack(app, f"{s.name}-network", settings=s, env=env)
-    data = StorageStack(app, f"{s.name}-storage", storage=s.storage, network=net, env=env)
-    obs = ObservabilityStack(app, f"{s.name}-observability", settings=s, env=env)
-    cluster = ClusterStack(app, f"{s.name}-cluster", settings=s, network=net, storage=data, observability=obs, env=env)
+    env = Environment(region=s.region)  # no account: it is the one that deploys, and synth looks nothing up
+    names = stack_names(s.name)
+    network = NetworkStack(app, names["network"], settings=s, env=env)
+    storage = StorageStack(app, names["storage"], settings=s, network=network, env=env)
+    observability = ObservabilityStack(app, names["observability"], settings=s, env=env)
+    cluster = ClusterStack(
+        app,
+        names["cluster"],
+        settings=s,
+        network=network,
+        storage=storage,
+        observability=observability,
+        env=env,
+    )
     if s.acceptance.scenario != "none":
-        AcceptanceStack(app, f"{s.name}-acceptance", settings=s, cluster=cluster, storage=data, env=env)
+        AcceptanceStack(app, names["acceptance"], settings=s, cluster=cluster, storage=storage, env=env)
     for key, value in {**s.tags, "project": s.name}.items():
         Tags.of(app).add(key, value)
     add_checks(app)

@@ -34,7 +34,7 @@ from rehearsal.provider import AWS_PORT, MIRROR_BUCKET, ClusterProvider
 from rehearsal.specification import TOOLS, Specification
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_USAGE, SlipwayError
 from slipway.settings import Settings, load_settings
-from slipway.settings.rules.place import STACKS
+from slipway.stack_names import STACKS
 
 GATEWAY_NAME = "aws.rehearsal"  # the engine's name in the hosts' /etc/hosts
 POLL_INTERVAL_S = 1.0  # of the acceptance resource; on AWS the stack says 30 s

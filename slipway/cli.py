@@ -26,7 +26,7 @@ from slipway.errors import (
     UsageError,
 )
 from slipway.settings import Examination, examine, load_settings
-from slipway.text import visible
+from slipway.text import plural, visible
 
 app = typer.Typer(
     name="slipway",
@@ -111,16 +111,12 @@ def _check_as_text(file: Path, found: Examination) -> None:
     for fault in told[:SHOWN_FAULTS]:
         print(visible(str(fault)), file=sys.stderr)
     if told:
-        counts = f"{_plural(len(found.faults), 'fault')}, {_plural(len(found.warnings), 'warning')}"
+        counts = f"{plural(len(found.faults), 'fault')}, {plural(len(found.warnings), 'warning')}"
         print(visible(f"{counts} in {file}"), file=sys.stderr)
     settings = found.settings
     if settings:
         nodes = ", ".join(f"{queue.name}: {_count(queue)} x {queue.instance_type}" for queue in settings.queues)
         print(visible(f"{file}: good ({settings.name} in {settings.zone}; {nodes})"))
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 @export.command("pcluster")

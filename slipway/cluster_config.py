@@ -13,8 +13,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from slipway.settings import Mount, Queue, Script, Settings, Slurm
+from slipway.settings import PARALLELCLUSTER_VERSION, Mount, Queue, Script, Settings, Slurm
 
+PROVIDER_TEMPLATE = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates/custom_resource/cluster.yaml"
+"""Key of ParallelCluster's custom resource in its bucket of each region, `REGION-aws-parallelcluster`."""
 COMPUTE_ROOT_VOLUME_GIB = 200  # system, EFA and CUDA take about 60 GiB; the rest is for container layers without NVMe
 NOBODY = "127.0.0.1/32"  # ParallelCluster opens SSH to the world when AllowedIps is left out
 THREADS_PER_CORE = 2  # all Intel and AMD types of the data file

@@ -21,10 +21,10 @@ from slipway.errors import EXIT_GOOD, EXIT_NO
 from slipway.instances import INSTANCE_TYPES
 from slipway.nodes_page import HeadFault, nodes_page
 from slipway.regions import regions
-from slipway.reported import REPORTED
 from slipway.settings import Form, Settings, model
 from slipway.settings.faults import model_in
 from slipway.settings.rules.explain import ABOUT_ONE_FIELD, ABOUT_THE_FILE, Explanation, explanations
+from slipway.user_reports import REPORTED
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SETTINGS_TABLE = REPOSITORY / "docs/settings.md"

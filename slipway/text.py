@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Control characters, separators of lines, marks of writing direction, half characters: all that would steer a terminal
 # or hide what a line really says.
@@ -51,16 +51,30 @@ def moment(time: datetime.datetime) -> str:
     return time.astimezone(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def span(length: datetime.timedelta) -> str:
-    """``6 d 21 h``, ``5 h 10 min``, ``55 min``: two units at most, rounded down."""
-    minutes = max(0, int(length.total_seconds() // 60))
-    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+def duration(length: datetime.timedelta | float | None) -> str:
+    """Return the two largest units of a time in seconds: `6 d 21 h`, `5 h 10 min`, `1 min 35 s`."""
+    if length is None:
+        return "unknown time"
+    seconds = length.total_seconds() if isinstance(length, datetime.timedelta) else length
+    left = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
 
 
-def listed(names: list[str], most: int = 3) -> str:
-    """``a, b, c and 2 more``"""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+def plural(count: int, word: str) -> str:
+    """Return `1 fault`, `2 faults`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return `a, b, c and 2 more`."""
+    return ", ".join(names[:most]) + more(len(names), most)
+
+
+def more(count: int, shown: int) -> str:
+    """Return ` and 2 more` when `count` is 2 above `shown`, and nothing when all were shown."""
+    return f" and {count - shown} more" if count > shown else ""

@@ -17,9 +17,8 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from slipway.bundle import REPOSITORY, write_bundle
-from slipway.cluster_config import ClusterFacts, bundle_parameter, cluster_configuration
-from slipway.preflight.bootstrap import PROVIDER_TEMPLATE
-from slipway.settings import PARALLELCLUSTER_VERSION, Script, Settings
+from slipway.cluster_config import PROVIDER_TEMPLATE, ClusterFacts, bundle_parameter, cluster_configuration
+from slipway.settings import Script, Settings
 from stacks.checks import accept
 from stacks.keys import grant_any_key
 from stacks.network import NetworkStack
@@ -164,11 +163,10 @@ class ClusterStack(Stack):
     def _provider(self) -> CfnStack:
         """AWS's stack with the function that runs ParallelCluster, here allowed to hand our policies to the nodes."""
         region = self._settings.region
-        template = PROVIDER_TEMPLATE.format(version=PARALLELCLUSTER_VERSION)
         return CfnStack(
             self,
             "Provider",
-            template_url=f"https://{region}-aws-parallelcluster.s3.{region}.{Aws.URL_SUFFIX}/{template}",
+            template_url=f"https://{region}-aws-parallelcluster.s3.{region}.{Aws.URL_SUFFIX}/{PROVIDER_TEMPLATE}",
             parameters={"AdditionalIamPolicies": self._provider_policy().managed_policy_arn},
         )
 

@@ -16,7 +16,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from slipway.settings import RESULTS_PREFIX, Association, Fsx, Storage
+from slipway.settings import RESULTS_PREFIX, Association, Fsx, Settings
 from stacks.checks import accept, every_resource_of_export
 from stacks.keys import grant_any_key
 from stacks.network import NetworkStack, close_egress
@@ -37,11 +37,12 @@ class StorageStack(Stack):
         scope: Construct,
         id: str,
         *,
-        storage: Storage,
+        settings: Settings,
         network: NetworkStack,
         **kwargs: Any,
     ) -> None:
         super().__init__(scope, id, **kwargs)
+        storage = settings.storage
         self._is_new_bucket = storage.bucket is None
         self.bucket = self._existing_bucket(storage.bucket) if storage.bucket else self._new_bucket()
         self.file_system_id = storage.fsx.file_system_id or self._new_file_system(storage.fsx, network)

@@ -31,7 +31,7 @@ def cost(file: Path, *, live: bool, as_json: bool, hours: float | None, profile:
     settings = load_settings(file)
     session = session_of(profile, settings.region) if live and profile else None
     connect = functools.partial(aws.connect, session=session)
-    answers = aws.ask(settings, needed_prices(settings), connect) if live else aws.Answers()
+    answers = aws.ask(settings, needed_prices(settings), connect) if live else aws.LiveFacts()
     prices = {**data_prices(settings.region), **answers.prices}
     result = estimate(settings, prices, answers.reserved, hours)
     if as_json:

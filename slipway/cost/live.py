@@ -45,7 +45,7 @@ class Product:
 
 
 @dataclasses.dataclass
-class Answers:
+class LiveFacts:
     """What was asked and what came of it. The ``why_not`` tables tell, by key or id, why there is no answer."""
 
     prices: dict[str, Price] = dataclasses.field(default_factory=dict)
@@ -79,9 +79,9 @@ def connect(region: str, session: Any = None) -> Aws:
     return Aws(session, region)
 
 
-def ask(settings: Settings, keys: Iterable[str], connect_to: Callable[[str], Aws] = connect) -> Answers:
+def ask(settings: Settings, keys: Iterable[str], connect_to: Callable[[str], Aws] = connect) -> LiveFacts:
     """Ask for every price of ``keys`` and for the settings' reservations, side by side."""
-    answers, products = Answers(), {key: product_of(key, settings.region) for key in keys}
+    answers, products = LiveFacts(), {key: product_of(key, settings.region) for key in keys}
     reservations = {queue.reservation.id for queue in settings.queues if queue.reservation}
     try:
         aws = connect_to(settings.region)

@@ -1,12 +1,20 @@
-"""How the parts of a question are asked: one that gets no answer hides none of the others."""
+"""Run the questions and their parts in parallel. A call without an answer hides or delays no other answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import concurrent.futures
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from slipway.aws.calls import Pending, Refused, Unasked
-from slipway.preflight.model import Answer, Status
+from slipway.aws.calls import Aws, Pending, Refused, Unasked
+from slipway.preflight.model import Answer, Question, Result, Status
+from slipway.settings import Settings
+
+QUESTION_TIMEOUT_S = 20.0  # two attempts of a call and what follows from its answer
 
 
 def could_not_ask(error: Unasked) -> Answer:
@@ -45,3 +53,44 @@ def found(pending: Pending, *absent: str) -> dict[str, Any] | None:
         if error.code in absent:
             return None
         raise
+
+
+def run_questions(
+    questions: Sequence[Question], settings: Settings, aws: Aws, timeout_s: float = QUESTION_TIMEOUT_S
+) -> list[Result]:
+    """Ask every question that applies, all at once; the results in the order of ``questions``.
+
+    A question without an answer after ``timeout_s`` seconds could not be asked; its thread ends with the process.
+    """
+    began = time.monotonic()
+    asked = [(question, _start(question, settings, aws)) for question in questions if question.applies(settings)]
+    concurrent.futures.wait([run.future for _, run in asked], timeout=timeout_s)
+    return [_result(question, run, began, timeout_s) for question, run in asked]
+
+
+@dataclasses.dataclass
+class _Run:
+    """A question being asked: the answers so far, and the seconds it took once it is done."""
+
+    answers: list[Answer] = dataclasses.field(default_factory=list)
+    future: Future[float] = dataclasses.field(default_factory=Future)
+
+
+def _start(question: Question, settings: Settings, aws: Aws) -> _Run:
+    run = _Run()
+
+    def ask() -> None:
+        began = time.monotonic()
+        for answer in attempted(question.ask(settings, aws)):
+            run.answers.append(answer)  # one by one: what was found stays when the rest takes too long
+        run.future.set_result(time.monotonic() - began)
+
+    threading.Thread(target=ask, daemon=True, name=question.name).start()
+    return run
+
+
+def _result(question: Question, run: _Run, began: float, timeout_s: float) -> Result:
+    if run.future.done():
+        return Result(question, tuple(run.answers), run.future.result())
+    no_answer = could_not_ask(Unasked(f"no answer within {timeout_s:.0f} s"))
+    return Result(question, (*run.answers, no_answer), time.monotonic() - began)

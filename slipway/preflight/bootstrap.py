@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slipway.aws.calls import Aws, Pending, Unasked
+from slipway.cluster_config import PROVIDER_TEMPLATE
 from slipway.preflight.account import account_id
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
@@ -20,7 +21,6 @@ ROLES = {
     "file-publishing": "uploads the templates and the nodes' bundle",
     "cfn-exec": "makes the resources",
 }
-PROVIDER_TEMPLATE = "parallelcluster/{version}/templates/custom_resource/cluster.yaml"
 
 
 def role_name(kind: str, account: str, region: str) -> str:
@@ -81,8 +81,10 @@ def _roles(asked: dict[str, Pending], account: str, region: str) -> Iterator[Ans
 
 def _provider(settings: Settings, aws: Aws) -> Iterator[Answer]:
     bucket = f"{settings.region}-aws-parallelcluster"
-    key = PROVIDER_TEMPLATE.format(version=PARALLELCLUSTER_VERSION)
-    if found(aws.start("s3", "head_object", Bucket=bucket, Key=key), "404", "NoSuchKey", "NoSuchBucket") is None:
+    if (
+        found(aws.start("s3", "head_object", Bucket=bucket, Key=PROVIDER_TEMPLATE), "404", "NoSuchKey", "NoSuchBucket")
+        is None
+    ):
         text = f"ParallelCluster {PARALLELCLUSTER_VERSION} has no provider template in {settings.region}"
         yield fault(("region",), text, "take a region that ParallelCluster supports")
     else:

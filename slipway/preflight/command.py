@@ -12,11 +12,11 @@ from typing import Any
 from slipway.aws.calls import Aws
 from slipway.aws.session import session_of
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO, SettingsError
+from slipway.preflight.asking import QUESTION_TIMEOUT_S, run_questions
 from slipway.preflight.model import Answer, Result, Status
-from slipway.preflight.runner import QUESTION_TIMEOUT_S, run_questions
 from slipway.settings import Settings, load_settings
 from slipway.settings.source import Source, path_text, read_source
-from slipway.text import listed, visible
+from slipway.text import listed, plural, visible
 
 MARKS = {Status.OK: "ok", Status.WARNING: "warning", Status.FAULT: "fault", Status.COULD_NOT_ASK: "?"}
 LOG_IN_AGAIN = "log in (aws sso login, or new keys), or name another profile with --profile"
@@ -135,17 +135,13 @@ def _summary(results: Sequence[Result], aws: Aws, seconds: float) -> str:
     counts = _counts(results)
     parts = [
         f"{counts['ok']} ok",
-        _plural(counts["warning"], "warning"),
-        _plural(counts["fault"], "fault"),
+        plural(counts["warning"], "warning"),
+        plural(counts["fault"], "fault"),
         f"{counts['could_not_ask']} could not be asked",
     ]
     slowest, name = aws.slowest_call
     call = f" (slowest call {name} {slowest:.1f} s)" if name else ""
     return f"preflight: {', '.join(parts)} in {seconds:.1f} s{call}"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'s' if count != 1 else ''}"
 
 
 def _counts(results: Sequence[Result]) -> dict[str, int]:

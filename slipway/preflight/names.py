@@ -9,10 +9,9 @@ from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.settings import Settings
+from slipway.stack_names import stack_names
 
 NAME = ("name",)
-PARTS = ("network", "storage", "observability", "cluster", "acceptance")
-"""The stacks of app.py, by the last word of their names."""
 VERSION_TAG = "parallelcluster:version"
 # What the CDK's CLI 2.1148 does with a stack that is there, by status; a status that is not listed is one to wait for.
 REPAIRS = {
@@ -27,7 +26,7 @@ BEGUN_ANEW = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
 
 
 def _stacks(settings: Settings, aws: Aws) -> Iterator[Answer]:
-    names = [f"{settings.name}-{part}" for part in PARTS]
+    names = stack_names(settings.name).values()
     asked = {name: aws.start("cloudformation", "describe_stacks", StackName=name) for name in (*names, settings.name)}
     parts = [_ours(settings, name, asked[name]) for name in names]
     yield from together(*parts, _cluster(settings, asked))

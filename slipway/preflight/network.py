@@ -10,7 +10,7 @@ from typing import Any
 from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
-from slipway.preflight.running import Instances
+from slipway.preflight.running_instances import Instances
 from slipway.settings import PRIVATE_RANGES, Settings
 from slipway.settings.rules.software import in_private_ecr
 from slipway.settings.source import Place

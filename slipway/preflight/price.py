@@ -11,7 +11,7 @@ from slipway.preflight.model import Answer, Question, Status, ok, warning
 from slipway.settings import Settings
 
 if TYPE_CHECKING:
-    from slipway.cost.live import Answers
+    from slipway.cost.live import LiveFacts
 
 BUDGET = ("budget", "monthly_usd")
 
@@ -35,7 +35,7 @@ def _price(settings: Settings, aws: Aws) -> Iterator[Answer]:
         yield ok(BUDGET, f"the cluster costs {facts}; the budget is {result.budget_usd:,} USD")
 
 
-def _unasked(answers: Answers) -> Iterator[Answer]:
+def _unasked(answers: LiveFacts) -> Iterator[Answer]:
     """Each reason once why the data file's price stands in. What AWS's list simply has not is no reason."""
     reasons = {**answers.why_not, **answers.why_not_reserved}.values()
     for text in dict.fromkeys(reason for reason in reasons if reason.endswith("is not allowed")):

@@ -14,7 +14,7 @@ from slipway.instances import INSTANCE_TYPES
 from slipway.preflight.account import identity
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, ok, warning
-from slipway.preflight.running import CLUSTER_TAG, Instance, Instances, tag
+from slipway.preflight.running_instances import CLUSTER_TAG, Instance, Instances, tag
 from slipway.settings import Queue, Settings
 from slipway.settings.source import Place
 
@@ -61,7 +61,7 @@ class Need:
         return f"{self.most:g}" if self.least == self.most else f"{self.least:g} to {self.most:g}"
 
 
-def held_against(need: Need, quota: Quota, used: Callable[[], float]) -> Iterator[Answer]:
+def compared_with(need: Need, quota: Quota, used: Callable[[], float]) -> Iterator[Answer]:
     """The need against what the quota leaves. Less than the static nodes take is a fault; less than all, a warning."""
     granted, taken = quota.value(), used()
     free = granted - taken
@@ -78,7 +78,7 @@ def held_against(need: Need, quota: Quota, used: Callable[[], float]) -> Iterato
 
 
 @dataclasses.dataclass(frozen=True)
-class Bucket:
+class VcpuQuota:
     """One vCPU quota: the first letters of the types that count in it, and its code."""
 
     name: str
@@ -90,20 +90,20 @@ class Bucket:
 # Source of codes and families: Service Quotas, service "ec2"; EC2 user guide, "On-Demand Instance quotas" and "Spot
 # Instance quotas"; November 2026. No quota for P6 spot instances is published.
 STANDARD = ("a", "c", "d", "h", "i", "m", "r", "t", "z")
-BUCKETS = (
-    Bucket("vCPUs of running on-demand standard instances", "L-1216C47A", STANDARD, "on-demand"),
-    Bucket("vCPUs of running on-demand G and VT instances", "L-DB2E81BA", ("g", "vt"), "on-demand"),
-    Bucket("vCPUs of running on-demand P instances", "L-417A185B", ("p",), "on-demand"),
-    Bucket("vCPUs of standard spot instances", "L-34B43A08", STANDARD, "spot"),
-    Bucket("vCPUs of G and VT spot instances", "L-3819A6DF", ("g", "vt"), "spot"),
-    Bucket("vCPUs of P4, P3 and P2 spot instances", "L-7212CCBC", ("p2", "p3", "p4"), "spot"),
-    Bucket("vCPUs of P5 spot instances", "L-C4BD4855", ("p5",), "spot"),
+VCPU_QUOTAS = (
+    VcpuQuota("vCPUs of running on-demand standard instances", "L-1216C47A", STANDARD, "on-demand"),
+    VcpuQuota("vCPUs of running on-demand G and VT instances", "L-DB2E81BA", ("g", "vt"), "on-demand"),
+    VcpuQuota("vCPUs of running on-demand P instances", "L-417A185B", ("p",), "on-demand"),
+    VcpuQuota("vCPUs of standard spot instances", "L-34B43A08", STANDARD, "spot"),
+    VcpuQuota("vCPUs of G and VT spot instances", "L-3819A6DF", ("g", "vt"), "spot"),
+    VcpuQuota("vCPUs of P4, P3 and P2 spot instances", "L-7212CCBC", ("p2", "p3", "p4"), "spot"),
+    VcpuQuota("vCPUs of P5 spot instances", "L-C4BD4855", ("p5",), "spot"),
 )
 OTHER_FAMILIES = ("inf", "trn", "dl", "hpc", "mac")  # begin like a standard family, and count elsewhere
 
 
-def _counts_in(bucket: Bucket, instance_type: str) -> bool:
-    return instance_type.startswith(bucket.prefixes) and not instance_type.startswith(OTHER_FAMILIES)
+def _counts_in(vcpu_quota: VcpuQuota, instance_type: str) -> bool:
+    return instance_type.startswith(vcpu_quota.prefixes) and not instance_type.startswith(OTHER_FAMILIES)
 
 
 def _lifecycle(queue: Queue) -> str:
@@ -111,51 +111,51 @@ def _lifecycle(queue: Queue) -> str:
     return "reserved" if queue.reservation else "spot" if queue.spot else "on-demand"
 
 
-def _vcpu_need(settings: Settings, bucket: Bucket) -> Need | None:
+def _vcpu_need(settings: Settings, vcpu_quota: VcpuQuota) -> Need | None:
     queues = [
         (index, queue)
         for index, queue in enumerate(settings.queues)
-        if _lifecycle(queue) == bucket.lifecycle and _counts_in(bucket, queue.instance_type)
+        if _lifecycle(queue) == vcpu_quota.lifecycle and _counts_in(vcpu_quota, queue.instance_type)
     ]
     least = sum(queue.min_count * queue.instance.vcpus for _, queue in queues)
     most = sum(queue.max_count * queue.instance.vcpus for _, queue in queues)
     path: Place = ("queues", queues[0][0], "instance_type") if queues else ("head_node", "instance_type")
     head = settings.head_node.instance_type
-    if bucket.lifecycle == "on-demand" and _counts_in(bucket, head):
+    if vcpu_quota.lifecycle == "on-demand" and _counts_in(vcpu_quota, head):
         least, most = least + INSTANCE_TYPES[head].vcpus, most + INSTANCE_TYPES[head].vcpus
-    return Need(bucket.name, path, least, most) if most else None
+    return Need(vcpu_quota.name, path, least, most) if most else None
 
 
 def ask_vcpus(settings: Settings, aws: Aws) -> Iterator[Answer]:
     """Each vCPU quota that the cluster touches, against what runs and what is reserved."""
-    needs = [(bucket, need) for bucket in BUCKETS if (need := _vcpu_need(settings, bucket))]
-    quotas = [Quota(aws, "ec2", bucket.code) for bucket, _ in needs]
+    needs = [(vcpu_quota, need) for vcpu_quota in VCPU_QUOTAS if (need := _vcpu_need(settings, vcpu_quota))]
+    quotas = [Quota(aws, "ec2", vcpu_quota.code) for vcpu_quota, _ in needs]
     instances, reserved = Instances(aws), aws.start("ec2", "describe_capacity_reservations")
     caller = identity(aws)
 
-    def part(bucket: Bucket, need: Need, quota: Quota) -> Iterator[Answer]:
+    def part(vcpu_quota: VcpuQuota, need: Need, quota: Quota) -> Iterator[Answer]:
         def used() -> float:
-            held = _held_unused(bucket, reserved, caller) if bucket.lifecycle == "on-demand" else 0
-            return held + sum(item.vcpus for item in _others(instances.all(), settings, bucket))
+            held = _held_unused(vcpu_quota, reserved, caller) if vcpu_quota.lifecycle == "on-demand" else 0
+            return held + sum(item.vcpus for item in _others(instances.all(), settings, vcpu_quota))
 
-        return held_against(need, quota, used)
+        return compared_with(need, quota, used)
 
-    parts = (part(bucket, need, quota) for (bucket, need), quota in zip(needs, quotas, strict=True))
+    parts = (part(vcpu_quota, need, quota) for (vcpu_quota, need), quota in zip(needs, quotas, strict=True))
     yield from together(*parts, _spot_without_quota(settings))
 
 
-def _others(instances: list[Instance], settings: Settings, bucket: Bucket) -> list[Instance]:
-    """What runs in the bucket already; the cluster's own nodes are in its need."""
+def _others(instances: list[Instance], settings: Settings, vcpu_quota: VcpuQuota) -> list[Instance]:
+    """What runs in the vcpu_quota already; the cluster's own nodes are in its need."""
     return [
         instance
         for instance in instances
-        if instance.lifecycle == bucket.lifecycle
-        and _counts_in(bucket, instance.instance_type)
+        if instance.lifecycle == vcpu_quota.lifecycle
+        and _counts_in(vcpu_quota, instance.instance_type)
         and (instance.cluster != settings.name or instance.reservation_id)
     ]
 
 
-def _held_unused(bucket: Bucket, reserved: Pending, caller: Pending) -> float:
+def _held_unused(vcpu_quota: VcpuQuota, reserved: Pending, caller: Pending) -> float:
     """vCPUs of the account's own active reservations that nothing runs in: they count as if something did."""
     account = caller.result()["Account"]
     return float(
@@ -166,15 +166,15 @@ def _held_unused(bucket: Bucket, reserved: Pending, caller: Pending) -> float:
             and item.get("ReservationType", "default") == "default"
             and item.get("OwnerId", account) == account
             and item["InstanceType"] in INSTANCE_TYPES
-            and _counts_in(bucket, item["InstanceType"])
+            and _counts_in(vcpu_quota, item["InstanceType"])
         )
     )
 
 
 def _spot_without_quota(settings: Settings) -> Iterator[Answer]:
     for index, queue in enumerate(settings.queues):
-        known = [bucket for bucket in BUCKETS if bucket.lifecycle == "spot"]
-        if _lifecycle(queue) == "spot" and not any(_counts_in(bucket, queue.instance_type) for bucket in known):
+        known = [vcpu_quota for vcpu_quota in VCPU_QUOTAS if vcpu_quota.lifecycle == "spot"]
+        if _lifecycle(queue) == "spot" and not any(_counts_in(vcpu_quota, queue.instance_type) for vcpu_quota in known):
             text = f"which quota {queue.instance_type} spot instances count against is not published"
             yield warning(("queues", index, "spot"), text, "ask AWS support, or use a reservation")
 
@@ -202,7 +202,7 @@ def ask_new_vpc(settings: Settings, aws: Aws) -> Iterator[Answer]:
 
     def parts() -> Iterator[Iterator[Answer]]:
         for (what, _, _, used), quota in zip(rows, quotas, strict=True):
-            yield held_against(Need(what, path, 1, 1), quota, used)
+            yield compared_with(Need(what, path, 1, 1), quota, used)
 
     standing = _standing_network(settings, vpcs)
     if standing:
@@ -239,7 +239,7 @@ def ask_resources(settings: Settings, aws: Aws) -> Iterator[Answer]:
         (_group_need(settings), Quota(aws, "vpc", "L-E79EC296"), lambda: _foreign_groups(groups, settings)),
         (_volume_need(settings), Quota(aws, "ebs", "L-7A658B76"), lambda: _foreign_tib(volumes, settings)),
     )
-    yield from together(*(held_against(need, quota, used) for need, quota, used in rows))
+    yield from together(*(compared_with(need, quota, used) for need, quota, used in rows))
 
 
 def _sum(settings: Settings, a_node: Callable[[Queue], float], head: float) -> tuple[float, float]:

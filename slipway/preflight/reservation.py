@@ -11,11 +11,11 @@ from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.preflight.account import identity
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import EC2_GUIDE, Answer, Question, Status, fault, ok, warning
-from slipway.preflight.running import Instances
+from slipway.preflight.running_instances import Instances
 from slipway.reservations import instance_count
 from slipway.settings import Queue, Settings
 from slipway.settings.source import Place
-from slipway.text import listed, moment, span
+from slipway.text import duration, listed, moment
 
 PLATFORM = "Linux/UNIX"  # of every OS that the settings know (aws-parallelcluster 3.16.1, CAPACITY_RESERVATION_OS_MAP)
 TERMINATION_LEAD = datetime.timedelta(minutes=30)  # before a block's end EC2 terminates what runs (EC2 user guide)
@@ -226,7 +226,7 @@ def _state(seen: Seen) -> Iterator[Answer]:
     elif status is Status.WARNING:
         yield seen.warning(text, repair)
     elif state == "scheduled" and start:
-        wait = span(start - seen.now)
+        wait = duration(start - seen.now)
         text = (
             f"starts in {wait}, on {moment(start)}: the cluster can be made before, its nodes wait in Slurm until then"
         )
@@ -257,9 +257,9 @@ def _end(seen: Seen) -> Iterator[Answer]:
     if left <= datetime.timedelta():
         yield seen.fault(f"ended on {moment(end)}", "name a reservation that is active")
         return
-    when = f"in {span(left)}, on {moment(end)}"
+    when = f"in {duration(left)}, on {moment(end)}"
     if left < lead + DEPLOYMENT:
-        text = f"ends {when}: a deployment takes up to {span(DEPLOYMENT)}"
+        text = f"ends {when}: a deployment takes up to {duration(DEPLOYMENT)}"
         yield seen.fault(f"{text}{_what_ends(seen)}", "extend it, or name another one")
     elif left < SHORT:
         yield seen.warning(f"ends {when}{_what_ends(seen)}", "extend it now if the work takes longer")
@@ -274,7 +274,7 @@ def _what_ends(seen: Seen) -> str:
 def _good(seen: Seen) -> Iterator[Answer]:
     """What was seen, for the record."""
     item, end = seen.item, seen.item.get("EndDate")
-    until = f" until {moment(end)} (in {span(end - seen.now)})" if end else ""
+    until = f" until {moment(end)} (in {duration(end - seen.now)})" if end else ""
     if seen.state == "active" and (not end or end > seen.now):
         free = f"{item['AvailableInstanceCount']} of {instance_count(item)} instances available"
         yield ok(seen.use.path, f"{seen.use.id} is active{until}, {free}")

@@ -9,6 +9,7 @@ from typing import Any
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO
 from slipway.status.head import HeadNode
 from slipway.status.stacks import PARALLELCLUSTER, Stack
+from slipway.text import listed
 
 LEVELS = FAILED, DEGRADED, BUSY = "failed", "degraded", "busy"  # the worst first
 NOT_WORKING = ("down", "drained", "draining", "fail", "failing", "error", "inval", "unknown")  # states of Slurm
@@ -168,9 +169,8 @@ def _nodes(head: Mapping[str, Any]) -> Iterator[Problem]:
     up = [node for node in nodes if str(node.get("host")) not in off]  # the others take it when they boot
     old = sorted(str(node.get("host")) for node in up if wanted and node.get("release") != wanted)
     if old:
-        names = ", ".join(old[:MOST_NODES]) + (f" and {len(old) - MOST_NODES} more" if len(old) > MOST_NODES else "")
         text = f"another release than the head node's {wanted}; each takes it when its jobs have ended"
-        yield Problem(BUSY, names, text, "on the head node: squeue --name slipway-update")
+        yield Problem(BUSY, listed(old, MOST_NODES), text, "on the head node: squeue --name slipway-update")
 
 
 def _acceptance(last: Mapping[str, Any] | None) -> Iterator[Problem]:

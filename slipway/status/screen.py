@@ -9,6 +9,7 @@ from typing import Any
 from slipway.settings import Settings
 from slipway.status.judge import Findings, Problem
 from slipway.status.stacks import Stack
+from slipway.text import duration, listed
 
 WIDTH = 12  # of the left column
 MOST_BUSY = 6
@@ -47,19 +48,6 @@ def row(title: str, text: str) -> str:
     return f"{title:<{WIDTH}}{text}"
 
 
-def duration(seconds: float | None) -> str:
-    """``95`` -> ``1 min 35 s``: the two largest units."""
-    if seconds is None:
-        return "unknown time"
-    left = max(0, round(seconds))
-    parts: list[str] = []
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count or (unit == "s" and not parts):
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
-
-
 def _stacks(stacks: Sequence[Stack]) -> Iterator[str]:
     there = [stack for stack in stacks if stack.is_there]
     by_status: dict[str, list[str]] = {}
@@ -72,9 +60,8 @@ def _stacks(stacks: Sequence[Stack]) -> Iterator[str]:
 
 
 def _now(stack: Stack) -> str:
-    shown = [f"{step.name} {duration(step.seconds)}" for step in stack.busy[:MOST_BUSY]]
-    more = f" and {len(stack.busy) - MOST_BUSY} more" if len(stack.busy) > MOST_BUSY else ""
-    return f"; now: {', '.join(shown)}{more}" if shown else ""
+    steps = [f"{step.name} {duration(step.seconds)}" for step in stack.busy]
+    return f"; now: {listed(steps, MOST_BUSY)}" if steps else ""
 
 
 def _head(findings: Findings) -> str:

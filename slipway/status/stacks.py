@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slipway.aws.calls import Aws, Pending, Refused
-from slipway.settings.rules.place import STACKS
+from slipway.stack_names import stack_names
 
 PARALLELCLUSTER = "ParallelCluster"  # the part's name of the stack that ParallelCluster makes
 GOOD = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"}
@@ -61,7 +61,7 @@ class StackReader:
 
     def __init__(self, aws: Aws, cluster: str) -> None:
         self._aws = aws
-        names = {part: f"{cluster}-{part}" for part in STACKS} | {PARALLELCLUSTER: cluster}
+        names = stack_names(cluster) | {PARALLELCLUSTER: cluster}
         self._names = names
         self._stacks: dict[str, Pending] = {
             part: aws.start("cloudformation", "describe_stacks", StackName=name) for part, name in names.items()

@@ -19,7 +19,7 @@ from rehearsal.cloud.pricing import Offer
 from slipway.aws import calls as preflight_aws
 from slipway.aws.calls import Unasked
 from slipway.cost import data_prices, estimate, needed_prices
-from slipway.cost.live import Answers, ask, connect, product_of
+from slipway.cost.live import LiveFacts, ask, connect, product_of
 from slipway.settings import Settings, load_settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ EXAMPLES = sorted((REPOSITORY / "clusters").glob("*.yaml"))
 Make = Callable[..., Settings]
 
 
-def asked(settings: Settings) -> Answers:
+def asked(settings: Settings) -> LiveFacts:
     return ask(settings, needed_prices(settings))
 
 

@@ -17,9 +17,9 @@ from preflight_cases import NOW, REGION, Case, settings_of
 from rehearsal.cloud.seed import Seed
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.aws.calls import Aws
+from slipway.preflight.asking import run_questions
 from slipway.preflight.model import Answer
 from slipway.preflight.questions import QUESTIONS
-from slipway.preflight.runner import run_questions
 
 
 @pytest.fixture(scope="session")

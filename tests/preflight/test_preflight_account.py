@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from arrange_services import without_role
@@ -13,8 +12,8 @@ from preflight_cases import REGION, Case, check, denied
 
 from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.server import EmbeddedAws
+from slipway.cluster_config import PROVIDER_TEMPLATE
 from slipway.preflight.account import home_region
-from slipway.preflight.bootstrap import PROVIDER_TEMPLATE
 from slipway.preflight.model import Answer, Status
 from slipway.regions import partition
 
@@ -51,8 +50,7 @@ def without_bucket(aws: EmbeddedAws) -> None:
 
 
 def without_template(aws: EmbeddedAws) -> None:
-    key = PROVIDER_TEMPLATE.format(version="3.16.1")
-    aws.clients("s3").delete_object(Bucket=f"{REGION}-aws-parallelcluster", Key=key)
+    aws.clients("s3").delete_object(Bucket=f"{REGION}-aws-parallelcluster", Key=PROVIDER_TEMPLATE)
 
 
 BOOTSTRAPPED = "the CDK's bootstrap has version 30"
@@ -139,9 +137,3 @@ def test_what_is_not_there_is_told_at_once(ask: Callable[[Case], tuple[Answer, .
 )
 def test_partitions(region: str, expected: tuple[str, str]) -> None:
     assert (partition(region), home_region(region)) == expected
-
-
-def test_the_template_is_the_one_of_the_cluster_stack() -> None:
-    stack = Path(__file__).parents[2] / "stacks/cluster.py"
-    text = stack.read_text(encoding="utf-8")
-    assert f'"{PROVIDER_TEMPLATE}"' in text or "import PROVIDER_TEMPLATE" in text

@@ -13,8 +13,8 @@ from rehearsal.cloud.server import EmbeddedAws
 from slipway.aws import calls as aws_module
 from slipway.aws.calls import Aws, Refused, Unasked
 from slipway.preflight import groups, machines, network, quota, reservation
+from slipway.preflight.asking import run_questions
 from slipway.preflight.model import Answer, Question, Status, ok
-from slipway.preflight.runner import run_questions
 from slipway.settings import Settings
 
 EC2_SIDE = [

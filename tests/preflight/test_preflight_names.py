@@ -10,7 +10,7 @@ from preflight_cases import Case, all_of, check, denied
 
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.model import Answer, Status
-from slipway.preflight.names import PARTS
+from slipway.stack_names import STACKS
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 OURS = {"project": "p5"}
@@ -29,7 +29,7 @@ def state(part: str, status: str, outcome: Status, text: str, hint: str | None =
 CASES = [
     Case("stack-names", "free", OK, "6 of 6 stack names are free", FREE),
     Case("stack-names", "deployed", OK, "the stack p5-network is CREATE_COMPLETE: it will be updated", FREE,
-         arrange=all_of(*(ours(part, "CREATE_COMPLETE") for part in PARTS), stack("p5", "CREATE_COMPLETE", **CLUSTER))),
+         arrange=all_of(*(ours(part, "CREATE_COMPLETE") for part in STACKS), stack("p5", "CREATE_COMPLETE", **CLUSTER))),
     state("storage", "UPDATE_ROLLBACK_COMPLETE", OK,
           "the stack p5-storage is UPDATE_ROLLBACK_COMPLETE: it will be updated"),
     Case("stack-names", "foreign", FAULT,
@@ -75,11 +75,3 @@ def no_stacks(account: EmbeddedAws) -> Iterator[None]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_names(case: Case, ask: Callable[[Case], tuple[Answer, ...]]) -> None:
     check(case, ask(case))
-
-
-def test_the_parts_are_the_app_s() -> None:
-    from pathlib import Path
-
-    text = (Path(__file__).parents[2] / "app.py").read_text(encoding="utf-8")
-    assert [part for part in PARTS if f'f"{{s.name}}-{part}"' in text] == list(PARTS)
-    assert text.count('f"{s.name}-') == len(PARTS)

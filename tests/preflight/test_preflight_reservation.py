@@ -15,7 +15,7 @@ from rehearsal.cloud.server import EmbeddedAws
 from slipway.aws.calls import Pending, Unasked
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.reservation import Seen, uses_of
-from slipway.preflight.running import Instances
+from slipway.preflight.running_instances import Instances
 from slipway.reservations import QUANTITY_TAG, instance_count
 
 ID = "cr-0123456789abcdef1"

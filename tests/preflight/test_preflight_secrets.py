@@ -13,8 +13,8 @@ from preflight_cases import REGION, Case, all_of, check, denied
 from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.aws.calls import Aws
+from slipway.preflight.asking import run_questions
 from slipway.preflight.model import Answer, Status
-from slipway.preflight.runner import run_questions
 from slipway.preflight.secrets import QUESTIONS, judge_munge, judge_ngc, judge_password
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT

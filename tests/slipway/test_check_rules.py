@@ -18,7 +18,7 @@ from slipway.regions import regions
 from slipway.settings import Examination, Settings, examine, load_settings
 from slipway.settings.rules import RULES, RULES_BY_NAME, Rule, rule_faults, slurm
 from slipway.settings.rules import storage as rules_storage
-from slipway.settings.rules.place import MAX_TAGS, STACKS
+from slipway.settings.rules.place import MAX_TAGS
 from slipway.settings.rules.software import COMPUTE_STEPS_S, HEAD_STEPS_S, NODE_TIMEOUT_S
 from slipway.settings.source import HIDDEN, MAX_BYTES, read_source
 
@@ -264,14 +264,6 @@ def test_the_time_of_our_steps_is_the_sum_of_their_time_outs(folder: str, second
     limits = [re.search(r"^# timeout: (\d+) s$", head, re.MULTILINE) for head in heads]
     assert sum(int(limit[1]) for limit in limits if limit) == seconds
     assert all(limits)
-
-
-def test_the_stacks_are_those_of_the_app_and_their_names_are_short_enough() -> None:
-    app = (REPOSITORY / "app.py").read_text(encoding="utf-8")
-    assert tuple(re.findall(r'f"\{s\.name\}-([a-z]+)"', app)) == STACKS
-    assert all(
-        40 + 1 + len(stack) <= 128 for stack in STACKS
-    )  # CloudFormation's bound; a cluster's name has at most 40
 
 
 PCLUSTER = REPOSITORY / ".venv-pcluster/bin/python"

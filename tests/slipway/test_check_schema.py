@@ -12,12 +12,12 @@ import jsonschema
 import pytest
 
 from slipway.documentation import descriptions, generated, main, model_keys, outdated, settings_schema
-from slipway.reported import REPORTED
 from slipway.settings import Settings
 from slipway.settings.rules import RULES
 from slipway.settings.rules.explain import explanations
 from slipway.settings.rules.fields import FIELD_RULES
 from slipway.settings.source import read_source
+from slipway.user_reports import REPORTED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BAD = Path(__file__).with_name("bad")

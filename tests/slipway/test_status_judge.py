@@ -13,8 +13,8 @@ from slipway.settings.rules.place import STACKS
 from slipway.status import head as status_head
 from slipway.status.head import HeadNode, unpack
 from slipway.status.judge import Findings, exit_code, problems, state
-from slipway.status.screen import duration
 from slipway.status.stacks import PARALLELCLUSTER, Stack, Step
+from slipway.text import duration
 
 RELEASE = "aaaaaaaaaaaa"
 NODE: dict[str, Any] = {

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from slipway.regions import regions
 from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
 from slipway.settings.source import Place
+from slipway.stack_names import STACKS
 from slipway.text import did_you_mean
 
 if TYPE_CHECKING:
     from slipway.settings import Settings
 
-STACKS = ("network", "storage", "observability", "cluster", "acceptance")  # app.py
 MAX_TAGS = 40  # pcluster/constants.py MAX_TAGS_COUNT; one of them is ours
 OWN_TAG = "project"
 RESERVED_TAGS = ("aws:", "parallelcluster:")
