@@ -20,7 +20,6 @@ from rehearsal.hosts.actions import run_custom_actions
 
 COMPARE_TIMEOUT_S = 120
 SUCCEEDED = "SUCCEEDED"
-NO_CHANGE = "No changes found in your cluster configuration."
 # Changes that no local host has to be told of beside the run of OnNodeUpdated.
 REHEARSED = ("HeadNode.CustomActions.OnNodeUpdated", "Tags", "Monitoring", "HeadNode.Iam", "HeadNode.Ssh")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.check import account, base, find, speed
 from bench.check.known import KNOWN
 from bench.check.unknown import UNKNOWN
-from rehearsal.cloud.server import EmbeddedAws
+from tests.aws.preflight_aws import PreflightAws
 
 LIMIT_S = 0.35  # wall time of `slipway check` on a file of 16 queues
 LIMIT_RATIO = 8.0  # beside pcluster's dry run of the same cluster
@@ -25,7 +25,7 @@ def main() -> int:
     """Print the tables and the summary; 1 when a fault was missed or a limit was not kept."""
     with tempfile.TemporaryDirectory(prefix="bench-check-") as folder:
         work = Path(folder)
-        with EmbeddedAws(account.REGION, work / "aws") as aws:
+        with PreflightAws(account.REGION, work / "aws") as aws:
             bench = find.Bench(aws, work)
             bench.check_control()
             found = [bench.try_case(case) for case in (*KNOWN, *UNKNOWN)]

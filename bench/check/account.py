@@ -8,7 +8,7 @@ from typing import Any
 
 from rehearsal.cloud.capacity import add_reservation
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, Reservation, Seed
-from rehearsal.cloud.server import EmbeddedAws
+from tests.aws.preflight_aws import PreflightAws
 
 REGION = "us-east-1"
 ZONE = "us-east-1a"
@@ -36,7 +36,7 @@ class Site:
     policy_arn: str
 
 
-def prepare(aws: EmbeddedAws) -> Site:
+def prepare(aws: PreflightAws) -> Site:
     """A fresh account in which the benchmark's settings have no fault."""
     aws.reset()
     aws.seed(
@@ -69,7 +69,7 @@ def reservation(identifier: str, instance_type: str) -> None:
     add_reservation(REGION, identifier, instance_type, NODES, ZONE, "capacity-block")
 
 
-def security_group(aws: EmbeddedAws, *, egress_to_itself: bool = True, name: str = "nodes") -> str:
+def security_group(aws: PreflightAws, *, egress_to_itself: bool = True, name: str = "nodes") -> str:
     """The nodes' group, open to itself; by EC2's own doing it is open to everywhere on the way out."""
     ec2 = aws.clients("ec2")
     group: str = ec2.create_security_group(GroupName=name, Description="nodes", VpcId=VPC_ID)["GroupId"]
@@ -80,14 +80,14 @@ def security_group(aws: EmbeddedAws, *, egress_to_itself: bool = True, name: str
     return group
 
 
-def _efs(aws: EmbeddedAws, group: str) -> str:
+def _efs(aws: PreflightAws, group: str) -> str:
     efs = aws.clients("efs")
     made: str = efs.create_file_system(CreationToken="shared", Encrypted=True)["FileSystemId"]
     efs.create_mount_target(FileSystemId=made, SubnetId=COMPUTE_SUBNET_ID, SecurityGroups=[group])
     return made
 
 
-def _fsx(aws: EmbeddedAws, group: str) -> str:
+def _fsx(aws: PreflightAws, group: str) -> str:
     """What the storage stack will have made by the time ParallelCluster's configuration names it."""
     made = aws.clients("fsx").create_file_system(
         FileSystemType="LUSTRE",
@@ -101,7 +101,7 @@ def _fsx(aws: EmbeddedAws, group: str) -> str:
     return identifier
 
 
-def _policy(aws: EmbeddedAws) -> str:
+def _policy(aws: PreflightAws) -> str:
     document = {
         "Version": "2012-10-17",
         "Statement": [{"Effect": "Allow", "Action": "ecr:GetAuthorizationToken", "Resource": "*"}],

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from rehearsal.cloud.server import EmbeddedAws
+from tests.aws.preflight_aws import PreflightAws
 
 
 def _nothing(_: Any) -> None:
@@ -26,5 +26,5 @@ class Case:
     found_by: str
     settings: Callable[[dict[str, Any]], None] = _nothing
     cluster: Callable[[dict[str, Any]], None] | None = None
-    account: Callable[[EmbeddedAws], None] = _nothing
+    account: Callable[[PreflightAws], None] = _nothing
     pcluster_finds: bool = False

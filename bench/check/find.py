@@ -12,7 +12,7 @@ from typing import Any
 from bench.check import account, base
 from bench.check.cases import Case
 from rehearsal.cloud.pcluster import ValidationMessage, validate
-from rehearsal.cloud.server import EmbeddedAws
+from tests.aws.preflight_aws import PreflightAws
 
 PATIENCE_S = 120
 SCRIPT_URL = f"s3://{account.BUCKET}/{account.SCRIPT}"
@@ -22,7 +22,7 @@ NAME_KEY = "name of the cluster"  # how a case changes the name, which stands be
 class Bench:
     """One embedded AWS and one folder for all cases."""
 
-    def __init__(self, aws: EmbeddedAws, work: Path) -> None:
+    def __init__(self, aws: PreflightAws, work: Path) -> None:
         self.aws = aws
         self.work = work
         self.endpoint = aws.address_endpoint

@@ -11,8 +11,8 @@ from moto.ssoadmin.models import ssoadmin_backends
 from bench.check import account
 from bench.check.cases import Case
 from rehearsal.cloud.capacity import add_reservation
-from rehearsal.cloud.quotas import set_quota
-from rehearsal.cloud.server import EmbeddedAws
+from tests.aws.preflight_aws import PreflightAws
+from tests.aws.quotas import set_quota
 
 Data = dict[str, Any]
 NOW = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
@@ -22,7 +22,7 @@ BAD_PLUGIN = {"source": "shared", "nccl_version": "v2.27.7-1", "ofi_version": "v
 def _block(**facts: Any) -> Any:
     """The account's block with some facts otherwise."""
 
-    def arrange(_: EmbeddedAws) -> None:
+    def arrange(_: PreflightAws) -> None:
         add_reservation(
             account.REGION,
             account.RESERVATION_ID,
@@ -57,20 +57,20 @@ def _new_network(settings: Data) -> None:
     settings["network"] = {"cidr": "10.0.0.0/16"}
 
 
-def _closed_group(aws: EmbeddedAws) -> None:
+def _closed_group(aws: PreflightAws) -> None:
     """Everything may go out, as EC2 makes a group; nothing is said of the group itself."""
     group = _nodes_group(aws)
     itself = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
     aws.clients("ec2").revoke_security_group_egress(GroupId=group, IpPermissions=itself)
 
 
-def _nodes_group(aws: EmbeddedAws) -> str:
+def _nodes_group(aws: PreflightAws) -> str:
     filters = [{"Name": "group-name", "Values": ["nodes"]}, {"Name": "vpc-id", "Values": [account.VPC_ID]}]
     found: str = aws.clients("ec2").describe_security_groups(Filters=filters)["SecurityGroups"][0]["GroupId"]
     return found
 
 
-def _route_table(aws: EmbeddedAws, subnet: str) -> str:
+def _route_table(aws: PreflightAws, subnet: str) -> str:
     """A table of its own for the subnet, with no route but the VPC's."""
     ec2 = aws.clients("ec2")
     filters = [{"Name": "association.subnet-id", "Values": [subnet]}]
@@ -83,7 +83,7 @@ def _route_table(aws: EmbeddedAws, subnet: str) -> str:
     return made
 
 
-def _public_compute(aws: EmbeddedAws) -> None:
+def _public_compute(aws: PreflightAws) -> None:
     table = _route_table(aws, account.COMPUTE_SUBNET_ID)
     ec2 = aws.clients("ec2")
     filters = [{"Name": "attachment.vpc-id", "Values": [account.VPC_ID]}]
@@ -91,7 +91,7 @@ def _public_compute(aws: EmbeddedAws) -> None:
     ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
 
 
-def _closed_compute(aws: EmbeddedAws) -> None:
+def _closed_compute(aws: PreflightAws) -> None:
     _route_table(aws, account.COMPUTE_SUBNET_ID)
     ec2 = aws.clients("ec2")
     filters = [{"Name": "vpc-id", "Values": [account.VPC_ID]}]
@@ -100,11 +100,11 @@ def _closed_compute(aws: EmbeddedAws) -> None:
         ec2.delete_vpc_endpoints(VpcEndpointIds=endpoints)
 
 
-def _no_host_names(aws: EmbeddedAws) -> None:
+def _no_host_names(aws: PreflightAws) -> None:
     aws.clients("ec2").modify_vpc_attribute(VpcId=account.VPC_ID, EnableDnsHostnames={"Value": False})
 
 
-def _bucket_elsewhere(aws: EmbeddedAws) -> None:
+def _bucket_elsewhere(aws: PreflightAws) -> None:
     s3 = aws.clients("s3")
     for item in s3.list_objects_v2(Bucket=account.BUCKET).get("Contents", []):
         s3.delete_object(Bucket=account.BUCKET, Key=item["Key"])
@@ -113,7 +113,7 @@ def _bucket_elsewhere(aws: EmbeddedAws) -> None:
     s3.put_object(Bucket=account.BUCKET, Key=account.SCRIPT, Body=b"#!/bin/bash\n")
 
 
-def _bucket_denied(aws: EmbeddedAws) -> None:
+def _bucket_denied(aws: PreflightAws) -> None:
     policy = {
         "Version": "2012-10-17",
         "Statement": [
@@ -129,7 +129,7 @@ def _bucket_denied(aws: EmbeddedAws) -> None:
     aws.clients("s3").put_bucket_policy(Bucket=account.BUCKET, Policy=json.dumps(policy))
 
 
-def _disabled_key(aws: EmbeddedAws) -> None:
+def _disabled_key(aws: PreflightAws) -> None:
     kms = aws.clients("kms")
     key = kms.create_key(Description="bucket")["KeyMetadata"]
     rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key["Arn"]}}
@@ -137,7 +137,7 @@ def _disabled_key(aws: EmbeddedAws) -> None:
     kms.disable_key(KeyId=key["KeyId"])
 
 
-def _no_identity_center(aws: EmbeddedAws) -> None:
+def _no_identity_center(aws: PreflightAws) -> None:
     """Moto has an instance in every region; in an account it is in one, or in none."""
     for item in aws.clients("ec2").describe_regions()["Regions"]:
         ssoadmin_backends[account.ACCOUNT][item["RegionName"]].instances.clear()
@@ -147,11 +147,11 @@ def _secret(name: str, value: str) -> Any:
     return lambda aws: aws.clients("secretsmanager").put_secret_value(SecretId=name, SecretString=value)
 
 
-def _no_bootstrap(aws: EmbeddedAws) -> None:
+def _no_bootstrap(aws: PreflightAws) -> None:
     aws.clients("ssm").delete_parameter(Name="/cdk-bootstrap/hnb659fds/version")
 
 
-def _weak_role(aws: EmbeddedAws) -> None:
+def _weak_role(aws: PreflightAws) -> None:
     """As in an account whose administrators bootstrapped the CDK with a policy of their own."""
     role = f"cdk-hnb659fds-cfn-exec-role-{account.ACCOUNT}-{account.REGION}"
     iam = aws.clients("iam")

@@ -90,7 +90,3 @@ class Catalog:
         if resource_type in FROM_MOTO:
             return self._moto(resource_type)
         return self._recorded if resource_type in RECORDED else None
-
-    def names(self) -> list[str]:
-        """Every type name that is served, for documentation and tests."""
-        return sorted({*self._own, *FROM_MOTO, *RECORDED})

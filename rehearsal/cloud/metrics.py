@@ -1,48 +1,31 @@
-"""Amazon Managed Service for Prometheus: takes remote write and counts what arrived.
+"""Amazon Managed Service for Prometheus: accepts remote write.
 
-The data plane only: POST .../api/v1/remote_write is answered with 204 and counted. Series are not stored, queries are
-refused by name, and a signature is neither needed nor checked (Debian's Prometheus cannot sign).
+The data plane only: POST .../api/v1/remote_write is answered with 204. Series are not stored, queries are refused by
+name, and a signature is neither needed nor checked (Debian's Prometheus cannot sign).
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 _PATH = re.compile(r"^/workspaces/(ws-[0-9a-f-]+)/api/v1/(.+)$")
 _BODY_LIMIT_BYTES = 32 * 1024 * 1024
 
 
-@dataclass
-class Received:
-    """What one workspace received."""
-
-    requests: int = 0
-    bytes: int = 0
-
-
 class RemoteWrite:
-    """Counts remote-write requests by workspace id; `known` tells whether a workspace exists."""
+    """Answers remote-write requests; `known` returns whether a workspace exists."""
 
     def __init__(self, known: Callable[[str], bool]) -> None:
         self._known = known
-        self._received: dict[str, Received] = {}
-        self._lock = threading.Lock()
-
-    def received(self) -> dict[str, Received]:
-        """Workspace id -> what arrived."""
-        with self._lock:
-            return {key: Received(value.requests, value.bytes) for key, value in self._received.items()}
 
     def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes] | None:
         """Answer a request of the data plane; None for any other path."""
-        found = _PATH.match(environ.get("PATH_INFO", ""))
-        if not found:
+        match = _PATH.match(environ.get("PATH_INFO", ""))
+        if not match:
             return None
-        workspace_id, call = found.groups()
+        workspace_id, call = match.groups()
         length = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(min(length, _BODY_LIMIT_BYTES)) if length else b""
         status, text = self._status(environ["REQUEST_METHOD"], workspace_id, call, body)
@@ -53,14 +36,7 @@ class RemoteWrite:
         if not self._known(workspace_id):
             return "404 Not Found", f"no workspace {workspace_id}\n".encode()
         if call != "remote_write" or method != "POST":
-            return (
-                "501 Not Implemented",
-                b"the rehearsal's AMP takes remote_write only; it stores and answers nothing\n",
-            )
+            return "501 Not Implemented", b"the rehearsal's AMP accepts remote_write only; it stores nothing\n"
         if not body:
             return "400 Bad Request", b"an empty remote write\n"
-        with self._lock:
-            received = self._received.setdefault(workspace_id, Received())
-            received.requests += 1
-            received.bytes += len(body)
         return "204 No Content", b""

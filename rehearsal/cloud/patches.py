@@ -7,7 +7,6 @@ calls.
 | FSx (storage.py) | ids of 17 characters, life cycle, mount name, associations, rules |
 | EC2 capacity reservations, block offerings, placement groups (capacity.py) | missing |
 | RunInstances keeps the reservation it was aimed at (capacity.py) | moto forgets it |
-| Service Quotas (quotas.py) | moto has VPC's only, and they cannot be changed |
 | Systems Manager commands (ssm.py) | moto runs nothing |
 | Lambda invocation (functions.py) | moto needs Docker |
 | CloudTrail's LookupEvents answers that there are none | the CDK CLI asks when a resource failed; moto raises |
@@ -15,9 +14,7 @@ calls.
 | bucket policies are stored, not evaluated | moto ignores conditions: "deny unless TLS" would deny everything |
 | block devices without Ebs are skipped in RunInstances | pcluster sends a type's NVMe disks; moto raises |
 | a route to a NAT gateway that was deleted is a black hole | moto calls every route active |
-| IAM's policy simulator, names of service-linked roles (simulate.py) | missing; wrong for FSx and spot |
 | FSx volumes and file caches (volumes.py) | missing |
-| HeadBucket looks at the expected owner (owners.py) | moto ignores it |
 | AWS's managed policies are read once, for one partition | moto reads them again for each of six, at each reset |
 | an Ebs device without size gets the image's in RunInstances | AWS takes it from the image's snapshot; moto raises |
 """
@@ -39,9 +36,6 @@ from moto.s3.models import FakeBucket
 
 from rehearsal.cloud.capacity import install_capacity
 from rehearsal.cloud.model import PARTITION
-from rehearsal.cloud.owners import install_owners
-from rehearsal.cloud.quotas import install_quotas
-from rehearsal.cloud.simulate import install_simulation
 from rehearsal.cloud.storage import install_fsx
 from rehearsal.cloud.volumes import install_volumes
 
@@ -121,7 +115,4 @@ def install(metrics_address: Callable[[], str]) -> None:
     InstanceResponse._parse_block_device_mapping = _devices_with_ebs
     install_fsx()
     install_capacity()
-    install_quotas()
-    install_simulation()
-    install_owners()
     install_volumes()

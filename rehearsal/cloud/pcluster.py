@@ -22,7 +22,6 @@ from rehearsal.cloud.clients import ACCESS_KEY
 from rehearsal.cloud.errors import CloudError
 
 DEFAULT_TIMEOUT_S = 60.0
-SCHEMA_VALIDATOR = "ConfigSchemaValidator"
 #: For what pcluster refuses before any validator runs: AWS does not know something that the configuration names.
 REFUSED = "Configuration"
 
@@ -39,11 +38,6 @@ class ValidationMessage:
     type: str
     message: str
     id: str = ""
-
-    @property
-    def is_schema(self) -> bool:
-        """Whether the configuration does not even have the right form."""
-        return self.type == SCHEMA_VALIDATOR
 
 
 def validate(

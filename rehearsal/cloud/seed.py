@@ -18,7 +18,6 @@ from moto.ec2.models.amis import Ami
 from rehearsal.cloud.capacity import add_reservation
 from rehearsal.cloud.clients import Clients
 from rehearsal.cloud.model import ACCOUNT, PARTITION
-from rehearsal.cloud.quotas import set_quota
 from rehearsal.cloud.site import (
     FileSystem,
     SecurityGroup,
@@ -41,16 +40,6 @@ _AMI_SYSTEMS = {
     "ubuntu2204": "ubuntu-2204-lts-hvm",
     "ubuntu2404": "ubuntu-2404-lts-hvm",
     "rhel9": "rhel9-hvm",
-}
-# Quotas of an account that trains; those of a new one do not let a single GPU run.
-_QUOTAS = {
-    "L-1216C47A": 1152.0,  # vCPUs of running on-demand standard instances
-    "L-DB2E81BA": 768.0,  # ... of G and VT
-    "L-417A185B": 3072.0,  # ... of P
-    "L-34B43A08": 1152.0,  # vCPUs of standard spot instances
-    "L-3819A6DF": 768.0,  # ... of G and VT
-    "L-7212CCBC": 768.0,  # ... of P4 and older
-    "L-C4BD4855": 768.0,  # ... of P5
 }
 _AMI_MOMENT = datetime(2026, 8, 8, tzinfo=timezone.utc)
 
@@ -117,8 +106,6 @@ def plant(clients: Clients, seed: Seed) -> None:
     _bootstrap(clients)
     _provider_template(clients)
     _images(clients.region)
-    for code, value in _QUOTAS.items():
-        set_quota(clients.region, "ec2", code, value)
     for reservation in seed.reservations:
         add_reservation(
             clients.region,

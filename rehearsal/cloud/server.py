@@ -24,12 +24,10 @@ from rehearsal.cloud.custom import RESPONSE_PATH, CustomResources, Handler
 from rehearsal.cloud.errors import CloudError, TemplateInvalid
 from rehearsal.cloud.functions import FunctionRunner
 from rehearsal.cloud.identity import identity_types
-from rehearsal.cloud.metrics import Received, RemoteWrite
-from rehearsal.cloud.misbehave import BadDay, Misbehaviour
+from rehearsal.cloud.metrics import RemoteWrite
 from rehearsal.cloud.model import ACCOUNT, PARTITION, STACK_TYPE, CloudEvent, ResourceType
 from rehearsal.cloud.moto_types import MotoType
 from rehearsal.cloud.network import network_types
-from rehearsal.cloud.pricing import PriceList
 from rehearsal.cloud.seed import Seed, plant
 from rehearsal.cloud.services import NestedStack, service_types
 from rehearsal.cloud.ssm import CommandService, Runner
@@ -40,7 +38,7 @@ from rehearsal.cloud.verify import check_assembly, find_tracebacks
 _LOGGERS = ("werkzeug", "moto", "rehearsal.cloud")
 _STOP_WAIT_S = 5.0
 _APPLICATION = DomainDispatcherApplication(create_backend_app)  # holds no state, and takes a second to build anew
-Part = Callable[[dict[str, Any], Callable[..., Any]], "Iterable[bytes] | None"]
+RequestHandler = Callable[[dict[str, Any], Callable[..., Any]], "Iterable[bytes] | None"]
 
 
 class EmbeddedAws:
@@ -82,16 +80,8 @@ class EmbeddedAws:
         self._custom = CustomResources(self.clients, self._functions, lambda: self.address_endpoint, query_interval_s)
         self.commands = CommandService()
         self._metrics = RemoteWrite(lambda name: name in amp_backends[ACCOUNT][region].workspaces)
-        self.prices = PriceList()
-        self._bad_day = BadDay()
-        # Each looks at a request before moto does and answers it or gives None; the first answer counts.
-        self._parts: list[Part] = [
-            self._bad_day.answer,
-            self._answer_function,
-            self._metrics.answer,
-            grafana.answer,
-            self.prices.answer,
-        ]
+        # Each gets a request before moto does and returns its answer or None; the first answer counts.
+        self.handlers: list[RequestHandler] = [self._answer_function, self._metrics.answer, grafana.answer]
         self._moto_types: dict[str, MotoType] = {}
         self.stacks = StackEngine(
             region, self._catalog(), self._read_parameter, self._read_template, listener, settle_s
@@ -130,7 +120,6 @@ class EmbeddedAws:
             if EmbeddedAws._running is not self:
                 return
             EmbeddedAws._running = None
-        self._bad_day.clear()
         self._custom.stop()
         self.stacks.wait_idle(_STOP_WAIT_S)
         if self._server is not None:
@@ -198,14 +187,8 @@ class EmbeddedAws:
         """A host's agent reports to Systems Manager."""
         self.commands.register(instance_id, name, address)
 
-    def misbehave(self, operation: str, **how: Any) -> Misbehaviour:
-        """Treat an operation badly until told otherwise; names and ways: see misbehave.py."""
-        return self._bad_day.add(Misbehaviour(operation, **how))
-
     def reset(self) -> None:
-        """An account as on its first day, on its best behaviour. Stacks that were made are forgotten by moto only."""
-        self._bad_day.clear()
-        self.prices.clear()
+        """Make the account empty again. moto forgets the stacks; our own records of them stay."""
         moto_api_backend.reset()
 
     def seed(self, seed: Seed) -> None:
@@ -227,22 +210,13 @@ class EmbeddedAws:
             handler.flush()
         return find_tracebacks(self.log_path)
 
-    def metrics_received(self) -> dict[str, Received]:
-        """AMP workspace id -> remote-write requests and bytes."""
-        return self._metrics.received()
-
-    def resource_types(self) -> list[str]:
-        """Every CloudFormation type that is served."""
-        return self._types.names()
-
     # ---- inside ----
 
     def _catalog(self) -> Catalog:
         own: dict[str, ResourceType] = {STACK_TYPE: NestedStack(lambda: self.stacks)}
         for types in (network_types, storage_types, capacity_types, service_types, identity_types):
             own.update(types(self.clients))
-        self._types = Catalog(own, self._custom, self._moto_type)
-        return self._types
+        return Catalog(own, self._custom, self._moto_type)
 
     def _moto_type(self, name: str) -> ResourceType:
         remove = self._remove_bucket if name == "AWS::S3::Bucket" else None
@@ -252,8 +226,8 @@ class EmbeddedAws:
         self.clients("s3").delete_bucket(Bucket=name)  # refuses a bucket that is not empty, which moto's model does not
 
     def _dispatch(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        for part in self._parts:
-            answer = part(environ, start_response)
+        for handler in self.handlers:
+            answer = handler(environ, start_response)
             if answer is not None:
                 return answer
         response: Iterable[bytes] = _APPLICATION(environ, start_response)

@@ -14,8 +14,8 @@ import pytest
 from cost_cases import Handler, write
 from werkzeug.serving import make_server
 
-from rehearsal.cloud.pricing import PriceList
 from slipway.settings import Settings, load_settings
+from tests.aws.pricing import PriceList
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from cost_cases import CPU, block
 
-from rehearsal.cloud.pricing import Offer
 from slipway.aws import calls as preflight_aws
 from slipway.aws.calls import Unasked
 from slipway.cost import data_prices, estimate, needed_prices
 from slipway.cost.live import LiveFacts, ask, connect, product_of
 from slipway.settings import Settings, load_settings
+from tests.aws.pricing import Offer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((REPOSITORY / "clusters").glob("*.yaml"))
@@ -56,7 +56,7 @@ def test_both_ways_agree(aws: Any, file: Path) -> None:
 )
 def test_every_key_of_the_data_file_is_found_in_the_price_list(key: str) -> None:
     """Without a server: the product's filters and its test pick one of the stand-in's offers, and the right one."""
-    from rehearsal.cloud.pricing import offers_of
+    from tests.aws.pricing import offers_of
 
     product = product_of(key, "us-west-2")
     assert product is not None

@@ -12,10 +12,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from rehearsal.cloud.capacity import add_reservation
-from rehearsal.cloud.pricing import Offer, PriceList, offers_of
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.cost import data_prices
 from slipway.cost.command import cost
+from tests.aws.pricing import Offer, PriceList, offers_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MATCH = {"Type": "TERM_MATCH"}

@@ -17,10 +17,10 @@ from moto.secretsmanager.models import secretsmanager_backends
 from preflight_cases import REGION
 
 from rehearsal.cloud.model import ACCOUNT, PARTITION
-from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.cloud.stacks import Stack, StackOptions
+from tests.aws.preflight_aws import PreflightAws
 
-Arrange = Callable[[EmbeddedAws], None]
+Arrange = Callable[[PreflightAws], None]
 OTHER_ACCOUNT = "210987654321"
 KEY_ID = "11111111-2222-3333-4444-555555555555"
 KEY_ARN = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{KEY_ID}"
@@ -42,7 +42,7 @@ def allow(*actions: str, resource: str = "*", **more: Any) -> dict[str, Any]:
 def as_user(name: str, *statements: dict[str, Any]) -> Arrange:
     """Ask as a user with that policy."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         iam = aws.clients("iam")
         iam.create_user(UserName=name)
         if statements:
@@ -55,7 +55,7 @@ def as_user(name: str, *statements: dict[str, Any]) -> Arrange:
 def as_role(name: str, path: str, *statements: dict[str, Any]) -> Arrange:
     """Ask as somebody who has assumed a role with that policy."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         iam = aws.clients("iam")
         trust = policy({"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}})
         arn = iam.create_role(RoleName=name, Path=path, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
@@ -74,7 +74,7 @@ def executing_role(*statements: dict[str, Any], boundary: tuple[dict[str, Any], 
     """The CDK's executing role with that policy in the place of AdministratorAccess, or within a boundary."""
     name = f"cdk-hnb659fds-cfn-exec-role-{ACCOUNT}-{REGION}"
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         iam = aws.clients("iam")
         if statements:
             iam.detach_role_policy(RoleName=name, PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess")
@@ -89,7 +89,7 @@ def executing_role(*statements: dict[str, Any], boundary: tuple[dict[str, Any], 
 def without_role(kind: str) -> Arrange:
     """The bootstrap without one of its roles."""
 
-    def arrange(_: EmbeddedAws) -> None:
+    def arrange(_: PreflightAws) -> None:
         roles = iam_backends[ACCOUNT][PARTITION].roles
         for role_id in [key for key, role in roles.items() if f"-{kind}-role-" in role.name]:
             del roles[role_id]
@@ -108,7 +108,7 @@ def linked_role(service: str) -> Arrange:
 def stack(name: str, status: str, **tags: str) -> Arrange:
     """A stack in that state; tags with ``__`` for ``:``."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         arn = f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/{name}/0"
         options = StackOptions(tags={key.replace("__", ":"): value for key, value in tags.items()})
         aws.stacks._stacks[arn] = Stack(arn, name, "{}", {"Resources": {}}, {}, {}, options, status=status)
@@ -122,7 +122,7 @@ def stack(name: str, status: str, **tags: str) -> Arrange:
 def bucket(name: str, region: str = REGION, owner: str = ACCOUNT) -> Arrange:
     """An empty bucket that is blocked to the public."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         s3 = aws.clients("s3")
         place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         s3.create_bucket(Bucket=name, **place)
@@ -140,7 +140,7 @@ def bucket_policy(name: str, *statements: dict[str, Any]) -> Arrange:
 def objects(bucket_name: str, **contents: str) -> Arrange:
     """Objects by key, ``/`` written as ``__`` and ``.`` as ``_dot_``."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         for key, text in contents.items():
             name = key.replace("__", "/").replace("_dot_", ".")
             aws.clients("s3").put_object(Bucket=bucket_name, Key=name, Body=text.encode())
@@ -159,7 +159,7 @@ def key(*statements: dict[str, Any]) -> Arrange:
     """A customer's key with that policy."""
     root = {"Effect": "Allow", "Action": "kms:*", "Resource": "*", "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}}
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         with mock.patch("moto.kms.models.generate_key_id", return_value=KEY_ID):
             aws.clients("kms").create_key(Policy=policy(root, *statements))
 
@@ -174,7 +174,7 @@ def file_system(
 ) -> Arrange:
     """An FSx file system of 1200 GiB; ``facts`` replace what it says of itself."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         lustre: dict[str, Any] = {"DeploymentType": deployment}
         if deployment == "PERSISTENT_2":
             lustre["PerUnitStorageThroughput"] = 125
@@ -193,7 +193,7 @@ def file_system(
 def efs(system_id: str, state: str = "available", *, subnet: str = "") -> Arrange:
     """An EFS file system, with a mount target in a subnet."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         client = aws.clients("efs")
         made = client.create_file_system(CreationToken=system_id)["FileSystemId"]
         if subnet:
@@ -210,7 +210,7 @@ def efs(system_id: str, state: str = "available", *, subnet: str = "") -> Arrang
 
 
 def prometheus_workspace(workspace_id: str, alias: str) -> Arrange:
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         made = aws.clients("amp").create_workspace(alias=alias)["workspaceId"]
         known = amp_backends[ACCOUNT][REGION].workspaces
         known[workspace_id] = known.pop(made)
@@ -223,7 +223,7 @@ def secret(arn: str, value: str | bytes | None, **more: Any) -> Arrange:
     """A secret with that ARN and that value; bytes make a binary one, None one without a value."""
     name = arn.split(":secret:")[1][:-7]
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         kind = (
             {"SecretBinary": value}
             if isinstance(value, bytes)

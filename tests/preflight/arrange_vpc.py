@@ -17,7 +17,7 @@ from moto.ec2.models import (
 from preflight_cases import REGION
 
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, make_network
-from rehearsal.cloud.server import EmbeddedAws
+from tests.aws.preflight_aws import PreflightAws
 
 VPC = "vpc-0123456789abcdef0"
 HEAD = "subnet-0123456789abcdef0"
@@ -52,10 +52,10 @@ def fixed_ids(**ids: str) -> Iterator[None]:
 
 def vpc(
     zone: str = ZONE, compute_cidr: str = "10.0.128.0/17", *, head_public: bool = True, compute_public: bool = False
-) -> Callable[[EmbeddedAws], None]:
+) -> Callable[[PreflightAws], None]:
     """The VPC with both subnets: public ones lead to the gateway and give addresses, private ones to a NAT gateway."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         subnets = (
             ExistingSubnet(HEAD, "10.0.0.0/24", zone, public=head_public),
             ExistingSubnet(COMPUTE, compute_cidr, zone, public=compute_public),
@@ -66,30 +66,30 @@ def vpc(
     return arrange
 
 
-def route_table(aws: EmbeddedAws, subnet: str) -> str:
+def route_table(aws: PreflightAws, subnet: str) -> str:
     tables = aws.clients("ec2").describe_route_tables(Filters=[{"Name": "association.subnet-id", "Values": [subnet]}])
     return str(tables["RouteTables"][0]["RouteTableId"])
 
 
-def no_way_out(subnet: str) -> Callable[[EmbeddedAws], None]:
+def no_way_out(subnet: str) -> Callable[[PreflightAws], None]:
     """Take the default route of the subnet's table away."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         table = route_table(aws, subnet)
         aws.clients("ec2").delete_route(RouteTableId=table, DestinationCidrBlock=EVERYWHERE)
 
     return arrange
 
 
-def no_nat(aws: EmbeddedAws) -> None:
+def no_nat(aws: PreflightAws) -> None:
     """Delete the NAT gateway; the routes to it stay."""
     aws.clients("ec2").delete_nat_gateway(NatGatewayId=NAT)
 
 
-def endpoints(subnet: str, *names: str) -> Callable[[EmbeddedAws], None]:
+def endpoints(subnet: str, *names: str) -> Callable[[PreflightAws], None]:
     """VPC endpoints: those of S3 and DynamoDB are gateways in the subnet's route table."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         for name in names:
             kind: dict[str, Any] = {"VpcEndpointType": "Interface", "SubnetIds": [subnet]}
             if name in ("s3", "dynamodb"):
@@ -102,10 +102,10 @@ def endpoints(subnet: str, *names: str) -> Callable[[EmbeddedAws], None]:
 
 def group(
     *, ingress: bool = True, egress: bool = True, id: str = GROUP, vpc_id: str = VPC
-) -> Callable[[EmbeddedAws], None]:
+) -> Callable[[PreflightAws], None]:
     """A security group with EC2's own egress rule to everywhere, and with rules to itself as told."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         ec2 = aws.clients("ec2")
         with fixed_ids(group=id):
             ec2.create_security_group(GroupName=f"nodes-{id}", Description="nodes", VpcId=vpc_id)
@@ -118,18 +118,18 @@ def group(
     return arrange
 
 
-def another_vpc(id: str = "vpc-0bbbbbbbbbbbbbbbb") -> Callable[[EmbeddedAws], None]:
-    def arrange(aws: EmbeddedAws) -> None:
+def another_vpc(id: str = "vpc-0bbbbbbbbbbbbbbbb") -> Callable[[PreflightAws], None]:
+    def arrange(aws: PreflightAws) -> None:
         with fixed_ids(vpc=id):
             aws.clients("ec2").create_vpc(CidrBlock="10.9.0.0/16")
 
     return arrange
 
 
-def acl(*entries: tuple[int, str, bool, str, str]) -> Callable[[EmbeddedAws], None]:
+def acl(*entries: tuple[int, str, bool, str, str]) -> Callable[[PreflightAws], None]:
     """A network ACL of its own for the compute subnet: (number, protocol, egress, allow or deny, range)."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         ec2 = aws.clients("ec2")
         with fixed_ids(acl=ACL):
             ec2.create_network_acl(VpcId=VPC)

@@ -15,11 +15,11 @@ from botocore.loaders import JSONFileLoader
 from preflight_cases import NOW, REGION, Case, settings_of
 
 from rehearsal.cloud.seed import Seed
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.aws.calls import Aws
 from slipway.preflight.asking import run_questions
 from slipway.preflight.model import Answer
 from slipway.preflight.questions import QUESTIONS
+from tests.aws.preflight_aws import PreflightAws
 
 
 @pytest.fixture(scope="session")
@@ -52,13 +52,13 @@ def _service_models_are_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAws]:
-    with EmbeddedAws(REGION, tmp_path_factory.mktemp("aws")) as running:
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PreflightAws]:
+    with PreflightAws(REGION, tmp_path_factory.mktemp("aws")) as running:
         yield running
 
 
 @pytest.fixture
-def account(cloud: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> EmbeddedAws:
+def account(cloud: PreflightAws, monkeypatch: pytest.MonkeyPatch) -> PreflightAws:
     """A healthy account as the rehearsal's seed makes it, and an environment that leads boto3 there."""
     cloud.reset()
     cloud.seed(Seed())
@@ -70,13 +70,13 @@ def account(cloud: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> EmbeddedAws:
 
 
 @pytest.fixture
-def aws(account: EmbeddedAws, boto_session: Any) -> Aws:
+def aws(account: PreflightAws, boto_session: Any) -> Aws:
     """The account as the questions see it, at the moment that counts as now."""
     return Aws(boto_session, REGION, lambda: NOW)
 
 
 @pytest.fixture
-def ask(account: EmbeddedAws, boto_session: Any) -> Callable[[Case], tuple[Answer, ...]]:
+def ask(account: PreflightAws, boto_session: Any) -> Callable[[Case], tuple[Answer, ...]]:
     """Arrange a case in the account and ask its question; every answer it gives."""
 
     def run(case: Case) -> tuple[Answer, ...]:

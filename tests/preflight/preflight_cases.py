@@ -8,9 +8,9 @@ import datetime
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.model import Answer, Status
 from slipway.settings import Settings
+from tests.aws.preflight_aws import PreflightAws
 
 REGION = "us-east-1"
 NOW = datetime.datetime(2026, 12, 1, 12, 0, tzinfo=datetime.timezone.utc)
@@ -53,7 +53,7 @@ def settings_of(changes: dict[str, Any]) -> Settings:
     return Settings.model_validate(merged(BASE, changes))
 
 
-def nothing(_: EmbeddedAws) -> None:
+def nothing(_: PreflightAws) -> None:
     return
 
 
@@ -72,7 +72,7 @@ class Case:
     path: tuple[str | int, ...] | None = None
     hint: str | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    arrange: Callable[[EmbeddedAws], object] = nothing
+    arrange: Callable[[PreflightAws], object] = nothing
     now: Callable[[], datetime.datetime] = lambda: NOW
     region: str = REGION
     alone: bool = True
@@ -86,7 +86,7 @@ def denied(operation: str, question: str, permission: str = "", **more: Any) -> 
     permission = permission or operation
     arrange = more.pop("arrange", nothing)
 
-    def deny(aws: EmbeddedAws) -> None:
+    def deny(aws: PreflightAws) -> None:
         arrange(aws)
         aws.misbehave(operation, deny=True)
 
@@ -102,10 +102,10 @@ def denied(operation: str, question: str, permission: str = "", **more: Any) -> 
     )
 
 
-def all_of(*steps: Callable[[EmbeddedAws], object]) -> Callable[[EmbeddedAws], None]:
+def all_of(*steps: Callable[[PreflightAws], object]) -> Callable[[PreflightAws], None]:
     """Several arrangements, one after the other."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         for step in steps:
             step(aws)
 

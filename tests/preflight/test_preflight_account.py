@@ -11,11 +11,11 @@ from moto.sts.models import STSBackend
 from preflight_cases import REGION, Case, check, denied
 
 from rehearsal.cloud.model import ACCOUNT
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.cluster_config import PROVIDER_TEMPLATE
 from slipway.preflight.account import home_region
 from slipway.preflight.model import Answer, Status
 from slipway.regions import partition
+from tests.aws.preflight_aws import PreflightAws
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 AGAIN = f"node_modules/.bin/cdk bootstrap aws://{ACCOUNT}/{REGION}"
@@ -33,23 +33,23 @@ def in_region(region: str) -> dict[str, str]:
     return {"region": region, "zone": f"{region}a"}
 
 
-def bootstrap_version(version: str) -> Callable[[EmbeddedAws], object]:
+def bootstrap_version(version: str) -> Callable[[PreflightAws], object]:
     name = "/cdk-bootstrap/hnb659fds/version"
     return lambda aws: aws.clients("ssm").put_parameter(Name=name, Value=version, Type="String", Overwrite=True)
 
 
-def not_bootstrapped(aws: EmbeddedAws) -> None:
+def not_bootstrapped(aws: PreflightAws) -> None:
     aws.clients("ssm").delete_parameter(Name="/cdk-bootstrap/hnb659fds/version")
     without_bucket(aws)
     for kind in ("deploy", "file-publishing", "cfn-exec"):
         without_role(kind)(aws)
 
 
-def without_bucket(aws: EmbeddedAws) -> None:
+def without_bucket(aws: PreflightAws) -> None:
     aws.clients("s3").delete_bucket(Bucket=f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}")
 
 
-def without_template(aws: EmbeddedAws) -> None:
+def without_template(aws: PreflightAws) -> None:
     aws.clients("s3").delete_object(Bucket=f"{REGION}-aws-parallelcluster", Key=PROVIDER_TEMPLATE)
 
 

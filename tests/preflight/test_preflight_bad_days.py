@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 from preflight_cases import REGION
 
-from rehearsal.cloud.server import EmbeddedAws
+from tests.aws.preflight_aws import PreflightAws
 
 # operation as misbehave takes it, service, method, parameters, the code of a denial, of a throttled request
 OPERATIONS: list[tuple[str, str, str, dict[str, Any], str, str]] = [
@@ -47,7 +47,7 @@ def code_of(call: Any, **parameters: Any) -> str:
 
 @by_operation
 def test_denials_have_the_code_of_the_service(
-    account: EmbeddedAws,
+    account: PreflightAws,
     operation: str,
     service: str,
     method: str,
@@ -61,7 +61,7 @@ def test_denials_have_the_code_of_the_service(
 
 @by_operation
 def test_throttling_has_the_code_of_the_service(
-    account: EmbeddedAws,
+    account: PreflightAws,
     operation: str,
     service: str,
     method: str,
@@ -73,13 +73,13 @@ def test_throttling_has_the_code_of_the_service(
         assert code_of(getattr(account.clients(service), method), **parameters) == throttled
 
 
-def test_other_operations_are_left_alone(account: EmbeddedAws) -> None:
+def test_other_operations_are_left_alone(account: PreflightAws) -> None:
     with account.misbehave("ec2:DescribeVpcs", deny=True):
         assert account.clients("ec2").describe_subnets()["Subnets"]
     assert account.clients("ec2").describe_vpcs()["Vpcs"]
 
 
-def test_the_like_of_an_operation_is_another(account: EmbeddedAws) -> None:
+def test_the_like_of_an_operation_is_another(account: PreflightAws) -> None:
     """GET /BUCKET is ListObjects, ListObjectsV2, GetBucketPolicy, ... by its query alone."""
     bucket = f"{REGION}-aws-parallelcluster"
     with account.misbehave("s3:ListObjects", deny=True), account.misbehave("s3:GetBucketPolicy", deny=True):
@@ -87,7 +87,7 @@ def test_the_like_of_an_operation_is_another(account: EmbeddedAws) -> None:
         assert code_of(account.clients("s3").list_objects, Bucket=bucket) == "AccessDenied"
 
 
-def test_whole_services_and_everything(account: EmbeddedAws) -> None:
+def test_whole_services_and_everything(account: PreflightAws) -> None:
     with account.misbehave("ec2:*", deny=True):
         assert code_of(account.clients("ec2").describe_subnets) == "UnauthorizedOperation"
         account.clients("sts").get_caller_identity()
@@ -95,26 +95,26 @@ def test_whole_services_and_everything(account: EmbeddedAws) -> None:
         assert code_of(account.clients("sts").get_caller_identity) == "ExpiredToken"
 
 
-def test_an_error_of_its_own_a_number_of_times(account: EmbeddedAws) -> None:
+def test_an_error_of_its_own_a_number_of_times(account: PreflightAws) -> None:
     account.misbehave("ec2:DescribeVpcs", error=(500, "InternalError", "An internal error has occurred"), times=2)
     assert [code_of(account.clients("ec2").describe_vpcs) for _ in range(2)] == ["InternalError"] * 2
     assert account.clients("ec2").describe_vpcs()["Vpcs"]
 
 
-def test_a_request_that_was_looked_at_still_has_its_body(account: EmbeddedAws) -> None:
+def test_a_request_that_was_looked_at_still_has_its_body(account: PreflightAws) -> None:
     with account.misbehave("ec2:DescribeSubnets", deny=True):
         vpc = account.clients("ec2").create_vpc(CidrBlock="10.3.0.0/16")["Vpc"]
     assert vpc["CidrBlock"] == "10.3.0.0/16"
 
 
-def test_a_delay_passes_on_the_server(account: EmbeddedAws) -> None:
+def test_a_delay_passes_on_the_server(account: PreflightAws) -> None:
     with account.misbehave("ec2:DescribeVpcs", delay_s=0.3):
         began = time.monotonic()
         assert account.clients("ec2").describe_vpcs()["Vpcs"]
         assert 0.3 <= time.monotonic() - began < 3
 
 
-def test_a_hang_ends_by_the_clients_own_time_out(account: EmbeddedAws) -> None:
+def test_a_hang_ends_by_the_clients_own_time_out(account: PreflightAws) -> None:
     config = Config(read_timeout=0.4, retries={"total_max_attempts": 1})
     client = boto3.client("ec2", region_name=REGION, config=config)
     with account.misbehave("ec2:DescribeVpcs", hang=True):
@@ -124,13 +124,13 @@ def test_a_hang_ends_by_the_clients_own_time_out(account: EmbeddedAws) -> None:
         assert time.monotonic() - began < 5
 
 
-def test_a_reset_ends_every_misbehaviour(account: EmbeddedAws) -> None:
+def test_a_reset_ends_every_misbehaviour(account: PreflightAws) -> None:
     account.misbehave("*", deny=True)
     account.reset()
     assert account.clients("ec2").describe_vpcs()["Vpcs"]
 
 
 @pytest.mark.parametrize("name", ["ec2:DescribeNothing", "nosuchservice:DescribeVpcs"])
-def test_what_aws_has_not_cannot_misbehave(account: EmbeddedAws, name: str) -> None:
+def test_what_aws_has_not_cannot_misbehave(account: PreflightAws, name: str) -> None:
     with pytest.raises(Exception, match=r"no such operation|nosuchservice"):
         account.misbehave(name, deny=True)

@@ -10,8 +10,8 @@ from arrange_services import KEY_ARN, KEY_ID, OTHER_ACCOUNT, bucket, bucket_poli
 from preflight_cases import REGION, Case, all_of, check, denied
 
 from rehearsal.cloud.model import ACCOUNT
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.model import Answer, Status
+from tests.aws.preflight_aws import PreflightAws
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 NAME = "corp-training-data"
@@ -43,37 +43,37 @@ def deny(**more: Any) -> dict[str, Any]:
     return {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": arns, **more}
 
 
-def with_policy(*statements: dict[str, Any]) -> Callable[[EmbeddedAws], None]:
+def with_policy(*statements: dict[str, Any]) -> Callable[[PreflightAws], None]:
     return all_of(THERE, bucket_policy(NAME, *statements))
 
 
-def with_key(*statements: dict[str, Any]) -> Callable[[EmbeddedAws], None]:
+def with_key(*statements: dict[str, Any]) -> Callable[[PreflightAws], None]:
     return all_of(THERE, key(*statements), encrypted(NAME))
 
 
-def disabled(aws: EmbeddedAws) -> None:
+def disabled(aws: PreflightAws) -> None:
     aws.clients("kms").disable_key(KeyId=KEY_ID)
 
 
-def closed(aws: EmbeddedAws) -> None:
+def closed(aws: PreflightAws) -> None:
     """A policy of the key that names one administrator and leaves nothing to the account's IAM."""
     statement = {**NODES_STATEMENT, "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:role/security"}}
     aws.clients("kms").put_key_policy(KeyId=KEY_ID, PolicyName="default", Policy=policy(statement))
 
 
-def alias(aws: EmbeddedAws) -> None:
+def alias(aws: PreflightAws) -> None:
     aws.clients("kms").create_alias(AliasName="alias/training", TargetKeyId=KEY_ID)
 
 
-def dying(aws: EmbeddedAws) -> None:
+def dying(aws: PreflightAws) -> None:
     aws.clients("kms").schedule_key_deletion(KeyId=KEY_ID)
 
 
-def public(aws: EmbeddedAws) -> None:
+def public(aws: PreflightAws) -> None:
     aws.clients("s3").delete_public_access_block(Bucket=NAME)
 
 
-def access(name: str, status: Status, text: str, arrange: Callable[[EmbeddedAws], object], **more: Any) -> Case:
+def access(name: str, status: Status, text: str, arrange: Callable[[PreflightAws], object], **more: Any) -> Case:
     return Case("bucket-access", name, status, text, PATH, arrange=arrange, **{"settings": PLAIN, **more})
 
 

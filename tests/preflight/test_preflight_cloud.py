@@ -7,8 +7,8 @@ from botocore.exceptions import ClientError
 from preflight_cases import REGION
 
 from rehearsal.cloud.capacity import add_block_offering, add_reservation
-from rehearsal.cloud.quotas import set_quota
-from rehearsal.cloud.server import EmbeddedAws
+from tests.aws.preflight_aws import PreflightAws
+from tests.aws.quotas import set_quota
 
 IDS = [f"cr-{number:017x}" for number in range(3)]
 EC2_FILTERS = [
@@ -20,7 +20,7 @@ EC2_FILTERS = [
 
 
 @pytest.fixture
-def reservations(account: EmbeddedAws) -> EmbeddedAws:
+def reservations(account: PreflightAws) -> PreflightAws:
     add_reservation(REGION, IDS[0], "p5.48xlarge", 4, f"{REGION}a", "capacity-block")
     add_reservation(REGION, IDS[1], "p4d.24xlarge", 2, f"{REGION}a", "capacity-block", State="scheduled")
     add_reservation(REGION, IDS[2], "p5.48xlarge", 8, f"{REGION}b", "on-demand", OwnerId="210987654321")
@@ -28,25 +28,25 @@ def reservations(account: EmbeddedAws) -> EmbeddedAws:
 
 
 @pytest.mark.parametrize(("wanted", "ids"), EC2_FILTERS, ids=lambda value: str(value)[:40])
-def test_reservations_by_filter(reservations: EmbeddedAws, wanted: dict[str, object], ids: list[str]) -> None:
+def test_reservations_by_filter(reservations: PreflightAws, wanted: dict[str, object], ids: list[str]) -> None:
     found = reservations.clients("ec2").describe_capacity_reservations(Filters=[wanted])["CapacityReservations"]
     assert [item["CapacityReservationId"] for item in found] == ids
 
 
-def test_an_unknown_filter_is_refused(reservations: EmbeddedAws) -> None:
+def test_an_unknown_filter_is_refused(reservations: PreflightAws) -> None:
     wanted = [{"Name": "colour", "Values": ["red"]}]
     with pytest.raises(ClientError, match="InvalidParameterValue"):
         reservations.clients("ec2").describe_capacity_reservations(Filters=wanted)
 
 
-def test_a_block_that_has_not_started_has_nothing_free(reservations: EmbeddedAws) -> None:
+def test_a_block_that_has_not_started_has_nothing_free(reservations: PreflightAws) -> None:
     ec2 = reservations.clients("ec2")
     block = ec2.describe_capacity_reservations(CapacityReservationIds=[IDS[1]])["CapacityReservations"][0]
     assert (block["State"], block["TotalInstanceCount"], block["AvailableInstanceCount"]) == ("scheduled", 0, 0)
     assert [tag["Value"] for tag in block["Tags"]] == ["2"]
 
 
-def test_what_runs_in_a_reservation_is_not_free(reservations: EmbeddedAws) -> None:
+def test_what_runs_in_a_reservation_is_not_free(reservations: PreflightAws) -> None:
     ec2 = reservations.clients("ec2")
 
     def available() -> int:
@@ -67,7 +67,7 @@ def test_what_runs_in_a_reservation_is_not_free(reservations: EmbeddedAws) -> No
     assert available() == 4
 
 
-def test_no_instance_starts_in_a_reservation_that_is_not_there(account: EmbeddedAws) -> None:
+def test_no_instance_starts_in_a_reservation_that_is_not_there(account: PreflightAws) -> None:
     target = {"CapacityReservationTarget": {"CapacityReservationId": IDS[0]}}
     with pytest.raises(ClientError, match=r"InvalidCapacityReservationId\.NotFound"):
         account.clients("ec2").run_instances(
@@ -76,7 +76,7 @@ def test_no_instance_starts_in_a_reservation_that_is_not_there(account: Embedded
         )  # fmt: skip
 
 
-def test_offerings_are_those_of_type_count_and_length(account: EmbeddedAws) -> None:
+def test_offerings_are_those_of_type_count_and_length(account: PreflightAws) -> None:
     for count, hours in ((4, 24), (4, 48), (8, 24)):
         add_block_offering(REGION, "p5.48xlarge", count, f"{REGION}a", hours)
     ec2 = account.clients("ec2")
@@ -85,7 +85,7 @@ def test_offerings_are_those_of_type_count_and_length(account: EmbeddedAws) -> N
     assert [(item["InstanceCount"], item["CapacityBlockDurationHours"]) for item in found] == [(4, 48)]
 
 
-def test_quotas_are_those_of_the_seed_and_can_be_granted(account: EmbeddedAws) -> None:
+def test_quotas_are_those_of_the_seed_and_can_be_granted(account: PreflightAws) -> None:
     quotas = account.clients("service-quotas")
     key = {"ServiceCode": "ec2", "QuotaCode": "L-417A185B"}
     assert quotas.get_service_quota(**key)["Quota"]["Value"] == 3072
@@ -97,7 +97,7 @@ def test_quotas_are_those_of_the_seed_and_can_be_granted(account: EmbeddedAws) -
         set_quota(REGION, "ec2", "L-00000000", 1)
 
 
-def test_quotas_are_listed_page_by_page(account: EmbeddedAws) -> None:
+def test_quotas_are_listed_page_by_page(account: PreflightAws) -> None:
     quotas = account.clients("service-quotas")
     for name in ("list_service_quotas", "list_aws_default_service_quotas"):
         pages = list(quotas.get_paginator(name).paginate(ServiceCode="vpc", MaxResults=10))
@@ -105,12 +105,12 @@ def test_quotas_are_listed_page_by_page(account: EmbeddedAws) -> None:
 
 
 @pytest.mark.parametrize("key", [("ec2", "L-00000000"), ("nosuch", "L-417A185B")])
-def test_an_unknown_quota_is_refused(account: EmbeddedAws, key: tuple[str, str]) -> None:
+def test_an_unknown_quota_is_refused(account: PreflightAws, key: tuple[str, str]) -> None:
     with pytest.raises(ClientError, match="NoSuchResourceException"):
         account.clients("service-quotas").get_service_quota(ServiceCode=key[0], QuotaCode=key[1])
 
 
-def test_a_route_to_a_deleted_nat_gateway_is_a_black_hole(account: EmbeddedAws) -> None:
+def test_a_route_to_a_deleted_nat_gateway_is_a_black_hole(account: PreflightAws) -> None:
     ec2 = account.clients("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24")["Subnet"]["SubnetId"]
@@ -129,7 +129,7 @@ def test_a_route_to_a_deleted_nat_gateway_is_a_black_hole(account: EmbeddedAws) 
     assert states() == ["active", "blackhole"]
 
 
-def test_a_reset_forgets_everything(reservations: EmbeddedAws) -> None:
+def test_a_reset_forgets_everything(reservations: PreflightAws) -> None:
     set_quota(REGION, "ec2", "L-417A185B", 192)
     reservations.reset()
     assert reservations.clients("ec2").describe_capacity_reservations()["CapacityReservations"] == []

@@ -12,9 +12,9 @@ import pytest
 from preflight_cases import REGION
 
 from rehearsal.cloud.capacity import add_reservation
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.errors import EnvironmentFault, SettingsError, UsageError
 from slipway.preflight.command import preflight
+from tests.aws.preflight_aws import PreflightAws
 
 ROOT = Path(__file__).parents[2]
 TEXT = """\
@@ -43,18 +43,18 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def block(account: EmbeddedAws) -> EmbeddedAws:
+def block(account: PreflightAws) -> PreflightAws:
     add_reservation(REGION, "cr-0123456789abcdef1", "p5.48xlarge", 4, f"{REGION}a", "capacity-block")
     return account
 
 
 @pytest.fixture
-def no_credentials(account: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_credentials(account: PreflightAws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
 
 
-def test_a_good_account(block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_good_account(block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert preflight(file) == 0
     told = capsys.readouterr()
     lines = told.out.splitlines()
@@ -68,7 +68,7 @@ def test_a_good_account(block: EmbeddedAws, file: Path, capsys: pytest.CaptureFi
 
 
 def test_faults_end_with_place_repair_and_question(
-    account: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]
+    account: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_reservation(REGION, "cr-0123456789abcdef1", "p5.48xlarge", 3, f"{REGION}a", "on-demand")
     assert preflight(file) == 1
@@ -83,7 +83,7 @@ def test_faults_end_with_place_repair_and_question(
 
 
 def test_what_could_not_be_asked_is_said_and_is_no_fault(
-    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]
+    block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     block.misbehave("ec2:DescribeImages", deny=True)
     assert preflight(file) == 0
@@ -97,7 +97,7 @@ def test_what_could_not_be_asked_is_said_and_is_no_fault(
 
 
 def test_without_the_reservations_answer_nothing_is_good(
-    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]
+    block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     block.misbehave("ec2:DescribeCapacityReservations", deny=True)
     assert preflight(file) == 3
@@ -108,7 +108,7 @@ def test_without_the_reservations_answer_nothing_is_good(
 
 
 def test_without_knowing_who_asks_nothing_is_good(
-    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]
+    block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     block.misbehave("sts:GetCallerIdentity", error=(500, "InternalFailure", "try again"))
     assert preflight(file) == 3
@@ -116,7 +116,7 @@ def test_without_knowing_who_asks_nothing_is_good(
 
 
 def test_a_price_of_the_data_file_is_no_answer_of_aws(
-    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused: int
+    block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused: int
 ) -> None:
     file.write_text(f"{TEXT}\nbudget:\n  monthly_usd: 500000\nobservability:\n  alert_email: a@example.com\n")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused}")
@@ -127,7 +127,7 @@ def test_a_price_of_the_data_file_is_no_answer_of_aws(
     assert told.out.count("\n") == 1
 
 
-def test_what_is_missing_is_told_once(block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_told_once(block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bucket and a subnet that are not there have no policy and no routes to tell of."""
     file.write_text(
         f"{TEXT}\nnetwork:\n  vpc_id: vpc-0123456789abcdef0\n  head_node_subnet_id: subnet-0123456789abcdef0\n"
@@ -142,7 +142,7 @@ def test_what_is_missing_is_told_once(block: EmbeddedAws, file: Path, capsys: py
 
 
 def test_nothing_could_be_asked_is_said_once(
-    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]
+    block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     block.misbehave("*", error=(403, "ExpiredToken", "The security token included in the request is expired"))
     assert preflight(file) == 3
@@ -155,7 +155,7 @@ def test_nothing_could_be_asked_is_said_once(
 
 
 def test_nobody_answers(
-    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused: int
+    block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused: int
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused}")
     assert preflight(file) == 3
@@ -166,7 +166,7 @@ def test_nobody_answers(
     assert told.err.count("\n") == 1
 
 
-def test_json(block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     block.misbehave("ec2:DescribeImages", deny=True)
     assert preflight(file, as_json=True) == 0
     found = json.loads(capsys.readouterr().out)
@@ -189,14 +189,14 @@ def test_json(block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]
     assert 0 < found["slowest_call"]["seconds"] <= found["seconds"]
 
 
-def test_json_with_a_fault(account: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_with_a_fault(account: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert preflight(file, as_json=True) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["good"] is False
     assert found["counts"]["fault"] == 1
 
 
-def test_json_without_an_answer(block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_without_an_answer(block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     block.misbehave("*", error=(403, "ExpiredToken", "expired"))
     assert preflight(file, as_json=True) == 3
     found = json.loads(capsys.readouterr().out)
@@ -205,7 +205,7 @@ def test_json_without_an_answer(block: EmbeddedAws, file: Path, capsys: pytest.C
 
 
 def test_what_aws_says_does_not_steer_the_terminal(
-    block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]
+    block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     block.misbehave("ec2:DescribeImages", error=(400, "Strange", "red &#27;[31m and \u009b31m"))
     preflight(file)
@@ -218,13 +218,13 @@ def test_what_aws_says_does_not_steer_the_terminal(
 # ---- what stops it before it asks ----
 
 
-def test_the_faults_of_check_come_first(block: EmbeddedAws, file: Path) -> None:
+def test_the_faults_of_check_come_first(block: PreflightAws, file: Path) -> None:
     file.write_text(TEXT.replace("count: 4", "count: 4\n    placement_group: true"))
     with pytest.raises(SettingsError, match="placement_group"):
         preflight(file)
 
 
-def test_the_faults_of_check_as_json(block: EmbeddedAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_faults_of_check_as_json(block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(TEXT.replace("count: 4", "count: 4\n    colour: red"))
     assert preflight(file, as_json=True) == 2
     found = json.loads(capsys.readouterr().out)
@@ -253,7 +253,7 @@ def test_an_instance_service_that_hangs_is_not_waited_for(
     assert time.monotonic() - began < 8
 
 
-def test_an_unknown_profile(block: EmbeddedAws, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_profile(block: PreflightAws, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "config"
     config.write_text("[profile training]\nregion = us-east-1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
@@ -262,7 +262,7 @@ def test_an_unknown_profile(block: EmbeddedAws, file: Path, tmp_path: Path, monk
     assert str(caught.value) == "--profile trainig: there is no such profile. Hint: those there are: training"
 
 
-def test_a_profile_is_used(block: EmbeddedAws, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_is_used(block: PreflightAws, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "credentials"
     config.write_text("[training]\naws_access_key_id = rehearsal\naws_secret_access_key = rehearsal\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(config))
@@ -305,7 +305,7 @@ def test_a_broken_configuration(
 # ---- the whole ----
 
 
-def test_it_ends_while_a_call_still_hangs(block: EmbeddedAws, file: Path) -> None:
+def test_it_ends_while_a_call_still_hangs(block: PreflightAws, file: Path) -> None:
     """Threads that wait do not keep the process."""
     block.misbehave("ec2:DescribeImages", hang=True)
     code = (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rehearsal.account import seed_of
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.command import preflight
 from slipway.settings import load_settings
+from tests.aws.preflight_aws import PreflightAws
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [*sorted((ROOT / "clusters").glob("*.yaml")), ROOT / "tests/stacks/site-parts.yaml"]
@@ -20,7 +20,7 @@ def test_the_rehearsals_account_is_good_for_every_example(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = load_settings(example)
-    with EmbeddedAws(settings.region, tmp_path / "aws") as running:
+    with PreflightAws(settings.region, tmp_path / "aws") as running:
         running.seed(seed_of(settings))
         for name, value in {**running.env(), "AWS_ENDPOINT_URL": running.address_endpoint}.items():
             monkeypatch.setenv(name, value)

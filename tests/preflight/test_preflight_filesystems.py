@@ -10,11 +10,11 @@ from arrange_services import efs, file_system
 from arrange_vpc import COMPUTE, HEAD, NETWORK, VPC, ZONE, group, vpc
 from preflight_cases import REGION, Case, all_of, check, denied
 
-from rehearsal.cloud.quotas import set_quota
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, make_network
-from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.cloud.volumes import add_cache, add_volume
 from slipway.preflight.model import Answer, Status
+from tests.aws.preflight_aws import PreflightAws
+from tests.aws.quotas import set_quota
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 FS, OTHER_FS, EFS = "fs-0123456789abcdef0", "fs-0123456789abcdef1", "fs-0123456789abcdef2"
@@ -40,13 +40,13 @@ def mounting(kind: str, mount_id: str, **network: Any) -> dict[str, Any]:
     return {"network": {**NETWORK, **network}, "storage": {"mounts": mounts}}
 
 
-def lets_in(*ports: tuple[int, int], group_id: str = "", cidr: str = "") -> Callable[[EmbeddedAws], None]:
+def lets_in(*ports: tuple[int, int], group_id: str = "", cidr: str = "") -> Callable[[PreflightAws], None]:
     """Rules of the servers' group."""
     source: dict[str, Any] = (
         {"UserIdGroupPairs": [{"GroupId": group_id}]} if group_id else {"IpRanges": [{"CidrIp": cidr}]}
     )
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         rules = [{"IpProtocol": "tcp", "FromPort": low, "ToPort": high, **source} for low, high in ports]
         if rules:
             aws.clients("ec2").authorize_security_group_ingress(GroupId=SERVERS, IpPermissions=rules)
@@ -58,7 +58,7 @@ GROUPS = all_of(vpc(), group(), group(id=SERVERS, ingress=False, egress=False))
 OPEN = lets_in(*LUSTRE_PORTS, group_id=NODES)
 
 
-def lets_a_list_in(aws: EmbeddedAws) -> None:
+def lets_a_list_in(aws: PreflightAws) -> None:
     """A rule for a prefix list, whose addresses the question does not ask for."""
     ec2 = aws.clients("ec2")
     made = ec2.create_managed_prefix_list(PrefixListName="site", MaxEntries=4, AddressFamily="IPv4")
@@ -69,24 +69,24 @@ def lets_a_list_in(aws: EmbeddedAws) -> None:
     ec2.authorize_security_group_ingress(GroupId=SERVERS, IpPermissions=rules)
 
 
-def existing(**facts: Any) -> Callable[[EmbeddedAws], None]:
+def existing(**facts: Any) -> Callable[[PreflightAws], None]:
     return all_of(GROUPS, OPEN, file_system(FS, COMPUTE, SERVERS, **facts))
 
 
-def other_vpc(aws: EmbeddedAws) -> None:
+def other_vpc(aws: PreflightAws) -> None:
     """A second VPC, with a subnet and a group."""
     cidr = "10.99.0.0/24"
     make_network(aws.clients, ExistingNetwork(OTHER_VPC, "10.99.0.0/16", (ExistingSubnet(OTHER_SUBNET, cidr, ZONE),)))
 
 
-def in_other_vpc(arrange: Callable[[EmbeddedAws], None]) -> Callable[[EmbeddedAws], None]:
+def in_other_vpc(arrange: Callable[[PreflightAws], None]) -> Callable[[PreflightAws], None]:
     return all_of(vpc(), other_vpc, group(id=SERVERS, vpc_id=OTHER_VPC, ingress=False, egress=False), arrange)
 
 
-def associations(*paths: str) -> Callable[[EmbeddedAws], None]:
+def associations(*paths: str) -> Callable[[PreflightAws], None]:
     """Associations that the file system has already."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         aws.clients("s3").create_bucket(Bucket="old-data")
         for path in paths:
             aws.clients("fsx").create_data_repository_association(
@@ -96,16 +96,16 @@ def associations(*paths: str) -> Callable[[EmbeddedAws], None]:
     return arrange
 
 
-def quota(code: tuple[str, str], value: float) -> Callable[[EmbeddedAws], None]:
+def quota(code: tuple[str, str], value: float) -> Callable[[PreflightAws], None]:
     return lambda _: set_quota(REGION, *code, value)
 
 
-def never_set(aws: EmbeddedAws) -> None:
+def never_set(aws: PreflightAws) -> None:
     aws.misbehave("service-quotas:GetServiceQuota", error=(400, "NoSuchResourceException", "not there"))
 
 
-def volume(kind: str, lifecycle: str = "AVAILABLE", system: str = OTHER_FS) -> Callable[[EmbeddedAws], None]:
-    def arrange(aws: EmbeddedAws) -> None:
+def volume(kind: str, lifecycle: str = "AVAILABLE", system: str = OTHER_FS) -> Callable[[PreflightAws], None]:
+    def arrange(aws: PreflightAws) -> None:
         file_system(system, COMPUTE, SERVERS, kind="WINDOWS")(aws)
         add_volume(REGION, VOLUME, kind, system, lifecycle)
 

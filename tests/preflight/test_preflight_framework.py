@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from preflight_cases import NOW, REGION, settings_of
 
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.aws import calls as aws_module
 from slipway.aws.calls import Aws, Refused, Unasked
 from slipway.preflight import groups, machines, network, quota, reservation
 from slipway.preflight.asking import run_questions
 from slipway.preflight.model import Answer, Question, Status, ok
 from slipway.settings import Settings
+from tests.aws.preflight_aws import PreflightAws
 
 EC2_SIDE = [
     question
@@ -57,7 +57,7 @@ def test_a_healthy_account_answers_everything(aws: Aws) -> None:
     assert all(found == {Status.OK} for found in statuses(asked(aws)).values())
 
 
-def test_a_hanging_call_hides_no_other(account: EmbeddedAws, aws: Aws, short: None) -> None:
+def test_a_hanging_call_hides_no_other(account: PreflightAws, aws: Aws, short: None) -> None:
     account.misbehave("ec2:DescribeAvailabilityZones", hang=True)
     began = time.monotonic()
     results = asked(aws)
@@ -68,7 +68,7 @@ def test_a_hanging_call_hides_no_other(account: EmbeddedAws, aws: Aws, short: No
     )
 
 
-def test_a_denied_call_hides_no_other(account: EmbeddedAws, aws: Aws) -> None:
+def test_a_denied_call_hides_no_other(account: PreflightAws, aws: Aws) -> None:
     account.misbehave("ec2:DescribeVolumes", deny=True)
     results = asked(aws)
     answers = next(result.answers for result in results if result.question.name == "node-quotas")
@@ -77,26 +77,26 @@ def test_a_denied_call_hides_no_other(account: EmbeddedAws, aws: Aws) -> None:
     assert answers[2].hint == "allow ec2:DescribeVolumes, or ask somebody who may"
 
 
-def test_a_throttled_call_is_tried_again(account: EmbeddedAws, aws: Aws) -> None:
+def test_a_throttled_call_is_tried_again(account: PreflightAws, aws: Aws) -> None:
     made = account.misbehave("ec2:DescribeAvailabilityZones", throttle=True, times=1)
     assert statuses(asked(aws, [ZONE])) == {"zone": {Status.OK}}
     assert made.requests == 2
 
 
-def test_a_call_that_stays_throttled_could_not_be_asked(account: EmbeddedAws, aws: Aws) -> None:
+def test_a_call_that_stays_throttled_could_not_be_asked(account: PreflightAws, aws: Aws) -> None:
     made = account.misbehave("ec2:DescribeAvailabilityZones", throttle=True)
     results = asked(aws, [ZONE])
     assert open_texts(results) == ["AWS answered: Request limit exceeded. (RequestLimitExceeded)"]
     assert made.requests == aws_module.ATTEMPTS * (len(aws_module.THROTTLE_PAUSES_S) + 1)
 
 
-def test_a_burst_of_throttling_is_waited_out(account: EmbeddedAws, aws: Aws) -> None:
+def test_a_burst_of_throttling_is_waited_out(account: PreflightAws, aws: Aws) -> None:
     made = account.misbehave("ec2:DescribeAvailabilityZones", throttle=True, times=aws_module.ATTEMPTS + 1)
     assert statuses(asked(aws, [ZONE])) == {"zone": {Status.OK}}
     assert made.requests == aws_module.ATTEMPTS + 2
 
 
-def test_a_broken_service_could_not_be_asked(account: EmbeddedAws, aws: Aws) -> None:
+def test_a_broken_service_could_not_be_asked(account: PreflightAws, aws: Aws) -> None:
     account.misbehave("ec2:DescribeAvailabilityZones", error=(500, "InternalError", "An internal error has occurred"))
     assert open_texts(asked(aws, [ZONE])) == ["AWS answered: An internal error has occurred (InternalError)"]
 
@@ -114,7 +114,7 @@ def test_a_question_that_raises_hides_no_other(aws: Aws) -> None:
     assert statuses(results)["zone"] == {Status.OK}
 
 
-def test_a_question_that_takes_too_long_keeps_what_it_found(account: EmbeddedAws, aws: Aws) -> None:
+def test_a_question_that_takes_too_long_keeps_what_it_found(account: PreflightAws, aws: Aws) -> None:
     def slow(settings: Settings, aws: Aws) -> Iterator[Answer]:
         yield ok((), "found at once")
         aws.call("ec2", "describe_vpcs")
@@ -136,7 +136,7 @@ def test_what_does_not_apply_is_not_asked(aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId", "AuthFailure", "UnrecognizedClientException"])
-def test_credentials_that_are_not_accepted(account: EmbeddedAws, aws: Aws, code: str) -> None:
+def test_credentials_that_are_not_accepted(account: PreflightAws, aws: Aws, code: str) -> None:
     account.misbehave("*", error=(403, code, "The security token included in the request is invalid"))
     texts = open_texts(asked(aws))
     refused = f"the credentials are not accepted: The security token included in the request is invalid ({code})"
@@ -148,7 +148,7 @@ def test_an_address_where_nobody_answers(aws: Aws, monkeypatch: pytest.MonkeyPat
     assert open_texts(asked(aws, [ZONE])) == [f"ec2:DescribeAvailabilityZones cannot be reached in {REGION}"]
 
 
-def test_a_region_that_has_no_form(account: EmbeddedAws, boto_session: Any) -> None:
+def test_a_region_that_has_no_form(account: PreflightAws, boto_session: Any) -> None:
     wrong = Aws(boto_session, "us east 1", lambda: NOW)
     texts = open_texts(asked(wrong, [ZONE]))
     assert len(texts) == 1
@@ -158,7 +158,7 @@ def test_a_region_that_has_no_form(account: EmbeddedAws, boto_session: Any) -> N
 # ---- calls ----
 
 
-def test_the_same_call_is_made_once(account: EmbeddedAws, aws: Aws) -> None:
+def test_the_same_call_is_made_once(account: PreflightAws, aws: Aws) -> None:
     seen = account.misbehave("ec2:DescribeVpcs", delay_s=0.1)
     calls = [aws.start("ec2", "describe_vpcs") for _ in range(5)]
     assert len({id(call.result()["Vpcs"]) for call in calls}) == 1
@@ -166,7 +166,7 @@ def test_the_same_call_is_made_once(account: EmbeddedAws, aws: Aws) -> None:
     assert seen.requests == 2
 
 
-def test_calls_run_side_by_side(account: EmbeddedAws, aws: Aws) -> None:
+def test_calls_run_side_by_side(account: PreflightAws, aws: Aws) -> None:
     """The EC2 side of preflight waits for its slowest call, and for no two in a row."""
     asked(aws)  # what is made at first use, on either side
     fresh = Aws(aws._session, REGION, lambda: NOW)
@@ -196,7 +196,7 @@ def test_errors_with_a_meaning_keep_their_code(aws: Aws) -> None:
     assert caught.value.code == "InvalidVpcID.NotFound"
 
 
-def test_a_denial_names_the_iam_action(account: EmbeddedAws, aws: Aws) -> None:
+def test_a_denial_names_the_iam_action(account: PreflightAws, aws: Aws) -> None:
     account.misbehave("service-quotas:GetServiceQuota", deny=True)
     with pytest.raises(Unasked) as caught:
         aws.call("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode="L-1216C47A")

@@ -12,8 +12,8 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES as MOTO_TYPES
 from preflight_cases import REGION, Case, check, denied
 
 from rehearsal.cloud.model import ACCOUNT
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.model import Answer, Status
+from tests.aws.preflight_aws import PreflightAws
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 ZONE = f"{REGION}a"
@@ -26,12 +26,12 @@ def queue(**keys: Any) -> dict[str, Any]:
     return {"queues": [{"name": "dev", "count": 1, **keys}]}
 
 
-def key_pair(kind: str) -> Callable[[EmbeddedAws], object]:
+def key_pair(kind: str) -> Callable[[PreflightAws], object]:
     return lambda aws: aws.clients("ec2").create_key_pair(KeyName="platform", KeyType=kind)
 
 
-def placement_group(strategy: str, state: str = "available") -> Callable[[EmbeddedAws], None]:
-    def arrange(aws: EmbeddedAws) -> None:
+def placement_group(strategy: str, state: str = "available") -> Callable[[PreflightAws], None]:
+    def arrange(aws: PreflightAws) -> None:
         made = aws.clients("ec2").create_placement_group(GroupName="training", Strategy=strategy)
         name = made["PlacementGroup"]["GroupName"]
         ec2_backends[ACCOUNT][REGION].__dict__["rehearsal_placement_groups"][name]["State"] = state
@@ -39,12 +39,12 @@ def placement_group(strategy: str, state: str = "available") -> Callable[[Embedd
     return arrange
 
 
-def without_images(_: EmbeddedAws) -> None:
+def without_images(_: PreflightAws) -> None:
     ec2_backends[ACCOUNT][REGION].amis.clear()
 
 
-def deprecated(time: str) -> Callable[[EmbeddedAws], None]:
-    def arrange(_: EmbeddedAws) -> None:
+def deprecated(time: str) -> Callable[[PreflightAws], None]:
+    def arrange(_: PreflightAws) -> None:
         ec2_backends[ACCOUNT][REGION].amis[IMAGE].deprecation_time = time
 
     return arrange

@@ -8,9 +8,9 @@ import pytest
 from arrange_services import stack
 from preflight_cases import Case, all_of, check, denied
 
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.model import Answer, Status
 from slipway.stack_names import STACKS
+from tests.aws.preflight_aws import PreflightAws
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 OURS = {"project": "p5"}
@@ -18,7 +18,7 @@ CLUSTER = {"parallelcluster__version": "3.16.1", "parallelcluster__cluster-name"
 FREE = ("name",)
 
 
-def ours(part: str, status: str) -> Callable[[EmbeddedAws], None]:
+def ours(part: str, status: str) -> Callable[[PreflightAws], None]:
     return stack(f"p5-{part}", status, **OURS)
 
 
@@ -67,7 +67,7 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def no_stacks(account: EmbeddedAws) -> Iterator[None]:
+def no_stacks(account: PreflightAws) -> Iterator[None]:
     yield
     account.stacks._stacks.clear()
 

@@ -27,8 +27,8 @@ from arrange_vpc import (
 )  # fmt: skip
 from preflight_cases import REGION, Case, all_of, check, denied, merged
 
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.model import Answer, Status
+from tests.aws.preflight_aws import PreflightAws
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 OWN = {"network": NETWORK}
@@ -39,31 +39,31 @@ PRIVATE = "name a private subnet whose default route is a NAT gateway"
 
 
 def own(
-    name: str, question: str, status: Status, text: str, arrange: Callable[[EmbeddedAws], object], **more: Any
+    name: str, question: str, status: Status, text: str, arrange: Callable[[PreflightAws], object], **more: Any
 ) -> Case:
     """A case with an existing VPC."""
     settings = merged(OWN, more.pop("settings", {}))
     return Case(question, name, status, text, arrange=arrange, settings=settings, **more)
 
 
-def modify_vpc(attribute: str) -> Callable[[EmbeddedAws], None]:
-    def arrange(aws: EmbeddedAws) -> None:
+def modify_vpc(attribute: str) -> Callable[[PreflightAws], None]:
+    def arrange(aws: PreflightAws) -> None:
         aws.clients("ec2").modify_vpc_attribute(VpcId=VPC, **{attribute: {"Value": False}})
 
     return arrange
 
 
-def no_public_addresses(subnet: str) -> Callable[[EmbeddedAws], None]:
-    def arrange(aws: EmbeddedAws) -> None:
+def no_public_addresses(subnet: str) -> Callable[[PreflightAws], None]:
+    def arrange(aws: PreflightAws) -> None:
         aws.clients("ec2").modify_subnet_attribute(SubnetId=subnet, MapPublicIpOnLaunch={"Value": False})
 
     return arrange
 
 
-def nodes(count: int, cluster: str) -> Callable[[EmbeddedAws], None]:
+def nodes(count: int, cluster: str) -> Callable[[PreflightAws], None]:
     """Nodes of a cluster that run in the compute subnet already."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         tags = [{"Key": "parallelcluster:cluster-name", "Value": cluster}]
         aws.clients("ec2").run_instances(
             ImageId="ami-00000000000000003",

@@ -12,11 +12,11 @@ from preflight_cases import REGION, Case, all_of, check, denied
 
 from rehearsal.cloud import grafana
 from rehearsal.cloud.model import ACCOUNT
-from rehearsal.cloud.quotas import set_quota
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.aws.calls import Unasked
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.observability import _elsewhere
+from tests.aws.preflight_aws import PreflightAws
+from tests.aws.quotas import set_quota
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 PROMETHEUS, GRAFANA = ("observability", "prometheus"), ("observability", "grafana")
@@ -27,22 +27,22 @@ DEPLOYED = stack("p5-observability", "CREATE_COMPLETE", project="p5")
 LEFT_OVER = "the cluster makes its own; delete the old one if it is left over"
 
 
-def grafana_workspace(name: str) -> Callable[[EmbeddedAws], object]:
+def grafana_workspace(name: str) -> Callable[[PreflightAws], object]:
     return lambda _: grafana.add_workspace(REGION, "g-0123456789", name)
 
 
-def quota(service: str, code: str, value: float) -> Callable[[EmbeddedAws], object]:
+def quota(service: str, code: str, value: float) -> Callable[[PreflightAws], object]:
     return lambda _: set_quota(REGION, service, code, value)
 
 
-def never_set(aws: EmbeddedAws) -> None:
+def never_set(aws: PreflightAws) -> None:
     aws.misbehave("service-quotas:GetServiceQuota", error=(400, "NoSuchResourceException", "not there"))
 
 
-def identity_center(*regions: str) -> Callable[[EmbeddedAws], None]:
+def identity_center(*regions: str) -> Callable[[PreflightAws], None]:
     """Identity Center in these regions alone."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         for item in aws.clients("ec2").describe_regions()["Regions"]:
             backend = ssoadmin_backends[ACCOUNT][item["RegionName"]]
             if item["RegionName"] not in regions:
@@ -51,7 +51,7 @@ def identity_center(*regions: str) -> Callable[[EmbeddedAws], None]:
     return arrange
 
 
-def budget(aws: EmbeddedAws) -> None:
+def budget(aws: PreflightAws) -> None:
     body: dict[str, Any] = {"BudgetName": "p5-monthly", "BudgetType": "COST", "TimeUnit": "MONTHLY"}
     limit = {"BudgetLimit": {"Amount": "5", "Unit": "USD"}}
     aws.clients("budgets").create_budget(AccountId=ACCOUNT, Budget={**body, **limit})
@@ -108,7 +108,7 @@ CASES = [
 HERE = "IAM Identity Center is there: arn:aws:sso:::instance/ssoins-0123456789abcdef"
 
 
-def instance(aws: EmbeddedAws) -> None:
+def instance(aws: PreflightAws) -> None:
     ssoadmin_backends[ACCOUNT][REGION].instances[0].instance_arn = HERE.partition(": ")[2]
 
 
@@ -116,7 +116,7 @@ CASES.append(Case("identity-center", "there", OK, HERE, GRAFANA, settings=WITH_G
 
 
 @pytest.fixture(autouse=True)
-def no_stacks(account: EmbeddedAws) -> Iterator[None]:
+def no_stacks(account: PreflightAws) -> Iterator[None]:
     yield
     account.stacks._stacks.clear()
 
@@ -126,7 +126,7 @@ def test_observability(case: Case, ask: Callable[[Case], tuple[Answer, ...]]) ->
     check(case, ask(case))
 
 
-def test_a_workspace_of_a_stack_is_listed_and_described(account: EmbeddedAws) -> None:
+def test_a_workspace_of_a_stack_is_listed_and_described(account: PreflightAws) -> None:
     made = grafana.add_workspace(REGION, "g-0123456789", "p5")
     api = account.clients("grafana")
     assert [item["name"] for item in api.list_workspaces()["workspaces"]] == ["p5"]

@@ -11,10 +11,10 @@ from arrange_services import allow, as_role, as_user, executing_role, linked_rol
 from preflight_cases import REGION, Case, check, denied, settings_of
 
 from rehearsal.cloud.model import ACCOUNT
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.actions import ARNS, RESOURCES, actions_needed, by_resource
 from slipway.preflight.model import Answer, Status
 from slipway.settings import load_settings
+from tests.aws.preflight_aws import PreflightAws
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 ANN = f"arn:aws:iam::{ACCOUNT}:user/ann"
@@ -43,7 +43,7 @@ READ_ONLY = "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly"
 ALL_ALLOWED = f"the CDK's executing role may do all {len(actions_needed(settings_of({})))} actions that the stacks need"
 
 
-def own_policy(aws: EmbeddedAws) -> None:
+def own_policy(aws: PreflightAws) -> None:
     aws.clients("iam").create_policy(PolicyName="training-data", PolicyDocument=policy(allow("s3:GetObject")))
 
 
@@ -189,7 +189,7 @@ def test_fewer_parts_need_fewer_actions() -> None:
     assert "fsx:CreateFileSystem" in actions_needed(bare)
 
 
-def test_the_simulator_knows_groups_and_wildcards(account: EmbeddedAws) -> None:
+def test_the_simulator_knows_groups_and_wildcards(account: PreflightAws) -> None:
     iam = account.clients("iam")
     iam.create_user(UserName="eve")
     iam.create_group(GroupName="builders")

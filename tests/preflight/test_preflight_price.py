@@ -9,9 +9,9 @@ import pytest
 from preflight_cases import REGION, Case, check, denied
 
 from rehearsal.cloud.capacity import add_reservation
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.price import QUESTIONS
+from tests.aws.preflight_aws import PreflightAws
 
 DYNAMIC, RESERVED = (text for _, text in QUESTIONS[0].examples)
 PATH = ("budget", "monthly_usd")
@@ -21,7 +21,7 @@ LARGE: dict[str, Any] = {"budget": {"monthly_usd": 1_000_000}}
 QUEUE: dict[str, Any] = {"queues": [{"name": "dev", "instance_type": "g6.48xlarge", "max_count": 2}]}
 
 
-def reservation(_: EmbeddedAws) -> None:
+def reservation(_: PreflightAws) -> None:
     add_reservation(REGION, "cr-0123456789abcdef1", "p5.48xlarge", 4, f"{REGION}a", "on-demand")
 
 

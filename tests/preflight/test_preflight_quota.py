@@ -10,9 +10,9 @@ from arrange_vpc import NETWORK, vpc
 from preflight_cases import REGION, Case, all_of, check, denied, merged, nothing
 
 from rehearsal.cloud.capacity import add_reservation
-from rehearsal.cloud.quotas import set_quota
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.model import Answer, Status
+from tests.aws.preflight_aws import PreflightAws
+from tests.aws.quotas import set_quota
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 STANDARD, P, G = "L-1216C47A", "L-417A185B", "L-DB2E81BA"
@@ -20,7 +20,7 @@ VCPUS = "vCPUs of running on-demand"
 ID = "cr-0123456789abcdef1"
 
 
-def granted(code: str, value: float, service: str = "ec2") -> Callable[[EmbeddedAws], None]:
+def granted(code: str, value: float, service: str = "ec2") -> Callable[[PreflightAws], None]:
     return lambda _: set_quota(REGION, service, code, value)
 
 
@@ -31,8 +31,8 @@ def asks(code: str, value: int, service: str = "ec2") -> str:
     )
 
 
-def run(instance_type: str, count: int, *, cluster: str = "", market: str = "") -> Callable[[EmbeddedAws], None]:
-    def arrange(aws: EmbeddedAws) -> None:
+def run(instance_type: str, count: int, *, cluster: str = "", market: str = "") -> Callable[[PreflightAws], None]:
+    def arrange(aws: PreflightAws) -> None:
         tags = [{"Key": "parallelcluster:cluster-name", "Value": cluster}]
         tagged = {"TagSpecifications": [{"ResourceType": "instance", "Tags": tags}]} if cluster else {}
         sold = {"InstanceMarketOptions": {"MarketType": market}} if market else {}
@@ -44,7 +44,7 @@ def run(instance_type: str, count: int, *, cluster: str = "", market: str = "") 
     return arrange
 
 
-def reserved(count: int, **more: Any) -> Callable[[EmbeddedAws], None]:
+def reserved(count: int, **more: Any) -> Callable[[PreflightAws], None]:
     return lambda _: add_reservation(REGION, ID, "p5.48xlarge", count, f"{REGION}a", "on-demand", **more)
 
 
@@ -100,18 +100,18 @@ CASES = [
 CIDR = ("network", "cidr")
 
 
-def five_vpcs(aws: EmbeddedAws) -> None:
+def five_vpcs(aws: PreflightAws) -> None:
     for number in range(4):  # and the default one
         aws.clients("ec2").create_vpc(CidrBlock=f"10.{number}.0.0/16")
 
 
-def five_addresses(aws: EmbeddedAws) -> None:
+def five_addresses(aws: PreflightAws) -> None:
     for _ in range(5):
         aws.clients("ec2").allocate_address(Domain="vpc")
 
 
-def network_of(cluster: str) -> Callable[[EmbeddedAws], None]:
-    def arrange(aws: EmbeddedAws) -> None:
+def network_of(cluster: str) -> Callable[[PreflightAws], None]:
+    def arrange(aws: PreflightAws) -> None:
         vpc_id = aws.clients("ec2").create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
         from moto.ec2.models import ec2_backends
 
@@ -123,13 +123,13 @@ def network_of(cluster: str) -> Callable[[EmbeddedAws], None]:
     return arrange
 
 
-def spoil_nat(aws: EmbeddedAws) -> None:
+def spoil_nat(aws: PreflightAws) -> None:
     vpc()(aws)
     set_quota(REGION, "vpc", "L-FE5A380F", 1)
 
 
 def network(
-    name: str, status: Status, text: str, arrange: Callable[[EmbeddedAws], object] = nothing, **more: Any
+    name: str, status: Status, text: str, arrange: Callable[[PreflightAws], object] = nothing, **more: Any
 ) -> Case:
     return Case("network-quotas", name, status, text, arrange=arrange, path=CIDR, **more)
 
@@ -158,12 +158,12 @@ NIC, GP3, GROUPS = "network interfaces in the region", "TiB of gp3 volumes in th
 
 
 def nodes(
-    name: str, status: Status, text: str, arrange: Callable[[EmbeddedAws], object] = nothing, **more: Any
+    name: str, status: Status, text: str, arrange: Callable[[PreflightAws], object] = nothing, **more: Any
 ) -> Case:
     return Case("node-quotas", name, status, text, arrange=arrange, **more)
 
 
-def volume(gib: int, cluster: str) -> Callable[[EmbeddedAws], object]:
+def volume(gib: int, cluster: str) -> Callable[[PreflightAws], object]:
     tags = [{"ResourceType": "volume", "Tags": [{"Key": "parallelcluster:cluster-name", "Value": cluster}]}]
     return lambda aws: aws.clients("ec2").create_volume(
         AvailabilityZone=f"{REGION}a", Size=gib, VolumeType="gp3", TagSpecifications=tags
@@ -198,7 +198,7 @@ CASES += [
 ]  # fmt: skip
 
 
-def never_granted(aws: EmbeddedAws) -> None:
+def never_granted(aws: PreflightAws) -> None:
     """Service Quotas has no applied value of a quota that nobody ever touched."""
     aws.misbehave("service-quotas:GetServiceQuota", error=(400, "NoSuchResourceException", "The request failed."))
 

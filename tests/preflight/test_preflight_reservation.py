@@ -11,12 +11,12 @@ import pytest
 from preflight_cases import NOW, REGION, Case, all_of, check, denied, settings_of
 
 from rehearsal.cloud.capacity import add_block_offering, add_reservation
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.aws.calls import Pending, Unasked
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.reservation import Seen, uses_of
 from slipway.preflight.running_instances import Instances
 from slipway.reservations import QUANTITY_TAG, instance_count
+from tests.aws.preflight_aws import PreflightAws
 
 ID = "cr-0123456789abcdef1"
 ZONE = f"{REGION}a"
@@ -34,22 +34,22 @@ def after(**time: float) -> datetime.datetime:
 
 def reserve(
     id: str = ID, instance_type: str = "p5.48xlarge", count: int = 4, kind: str = "capacity-block", **more: Any
-) -> Callable[[EmbeddedAws], None]:
+) -> Callable[[PreflightAws], None]:
     """A reservation in us-east-1a that is active, and ends in six days and more when it is a block."""
     times: dict[str, Any] = {"StartDate": after(days=-1), "CreateDate": after(days=-9)}
     if kind == "capacity-block":
         times["EndDate"] = after(days=6, hours=21)
 
-    def arrange(_: EmbeddedAws) -> None:
+    def arrange(_: PreflightAws) -> None:
         add_reservation(REGION, id, instance_type, count, more.get("AvailabilityZone", ZONE), kind, **{**times, **more})
 
     return arrange
 
 
-def use(count: int, *, of_cluster: str = "") -> Callable[[EmbeddedAws], None]:
+def use(count: int, *, of_cluster: str = "") -> Callable[[PreflightAws], None]:
     """Instances that run in the reservation."""
 
-    def arrange(aws: EmbeddedAws) -> None:
+    def arrange(aws: PreflightAws) -> None:
         tags = [{"Key": "parallelcluster:cluster-name", "Value": of_cluster}]
         tagged = {"TagSpecifications": [{"ResourceType": "instance", "Tags": tags}]} if of_cluster else {}
         aws.clients("ec2").run_instances(
@@ -83,7 +83,7 @@ def asked_for(count: int) -> list[dict[str, str]]:
     return [{"Key": "aws:ec2capacityreservation:incrementalRequestedQuantity", "Value": str(count)}]
 
 
-def case(name: str, status: Status, text: str, arrange: Callable[[EmbeddedAws], object], **more: Any) -> Case:
+def case(name: str, status: Status, text: str, arrange: Callable[[PreflightAws], object], **more: Any) -> Case:
     return Case("reservation", name, status, f"{ID} {text}", arrange=arrange, **{"path": PATH, **more})
 
 

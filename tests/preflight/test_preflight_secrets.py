@@ -11,11 +11,11 @@ from arrange_services import KEY_ARN, KEY_ID, OTHER_ACCOUNT, key, policy, secret
 from preflight_cases import REGION, Case, all_of, check, denied
 
 from rehearsal.cloud.model import ACCOUNT
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.aws.calls import Aws
 from slipway.preflight.asking import run_questions
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.secrets import QUESTIONS, judge_munge, judge_ngc, judge_password
+from tests.aws.preflight_aws import PreflightAws
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 NGC_ARN = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:ngc-key-AbCdEf"
@@ -37,18 +37,18 @@ ALIAS = "alias/secrets"
 CLOSED = f"the secret ngc-key is encrypted with the key {KEY_ARN}, whose policy leaves kms:Decrypt to nobody's IAM"
 
 
-def alias(aws: EmbeddedAws) -> None:
+def alias(aws: PreflightAws) -> None:
     aws.clients("kms").create_alias(AliasName=ALIAS, TargetKeyId=KEY_ID)
 
 
-def closed(aws: EmbeddedAws) -> None:
+def closed(aws: PreflightAws) -> None:
     """A policy of the key that names one administrator and leaves nothing to the account's IAM."""
     who = {"AWS": f"arn:aws:iam::{ACCOUNT}:role/security"}
     document = policy({"Effect": "Allow", "Action": "kms:*", "Resource": "*", "Principal": who})
     aws.clients("kms").put_key_policy(KeyId=KEY_ID, PolicyName="default", Policy=document)
 
 
-def deleted(aws: EmbeddedAws) -> None:
+def deleted(aws: PreflightAws) -> None:
     aws.clients("secretsmanager").delete_secret(SecretId="ngc-key")
 
 
@@ -148,7 +148,7 @@ def test_no_verdict_tells_the_value(value: str) -> None:
         assert verdict is None or "hunter2" not in verdict[1]
 
 
-def test_no_value_is_kept(aws: Aws, account: EmbeddedAws) -> None:
+def test_no_value_is_kept(aws: Aws, account: PreflightAws) -> None:
     from preflight_cases import settings_of
 
     secret(NGC_ARN, PERSONAL)(account)

@@ -9,9 +9,9 @@ import pytest
 from arrange_services import bucket
 from preflight_cases import REGION, Case, all_of, check, denied, settings_of
 
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.software import pinned_files
+from tests.aws.preflight_aws import PreflightAws
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
 SCRIPT = "s3://corp-scripts/setup.sh"
@@ -31,7 +31,7 @@ PROMETHEUS = "prometheus-3.5.0.linux-amd64.tar.gz"
 SUM_HINT = f"in the folder that is mirrored: sha256sum * > SHA256SUMS, then aws s3 cp SHA256SUMS {URL}/"
 
 
-def put(name: str, key: str, text: str) -> Callable[[EmbeddedAws], object]:
+def put(name: str, key: str, text: str) -> Callable[[PreflightAws], object]:
     return lambda aws: aws.clients("s3").put_object(Bucket=name, Key=key, Body=text.encode())
 
 
@@ -39,14 +39,16 @@ def sums(files: dict[str, str]) -> str:
     return "".join(f"{sha256 or '0' * 64} *./{file}\n" for file, sha256 in files.items())
 
 
-def mirror(files: dict[str, str] = FILES, without: str = "", lines: str | None = None) -> Callable[[EmbeddedAws], None]:
+def mirror(
+    files: dict[str, str] = FILES, without: str = "", lines: str | None = None
+) -> Callable[[PreflightAws], None]:
     """A mirror with these files and sums."""
     there = [put("corp-mirror", f"software/{file}", "archive") for file in files if file != without]
     text = sums(files) if lines is None else lines
     return all_of(bucket("corp-mirror"), *there, put("corp-mirror", "software/SHA256SUMS", text))
 
 
-def without_sums(aws: EmbeddedAws) -> None:
+def without_sums(aws: PreflightAws) -> None:
     mirror()(aws)
     aws.clients("s3").delete_object(Bucket="corp-mirror", Key="software/SHA256SUMS")
 

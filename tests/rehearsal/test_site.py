@@ -13,7 +13,6 @@ import pytest
 from rehearsal import cdk
 from rehearsal.account import STAND_IN_SCRIPT, seed_of
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
-from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.hosts import HostsError, HostSpec, NodeFailed, slurm
 from rehearsal.hosts.actions import run_custom_actions
 from rehearsal.provider import _told, mounts_of, parameters_of
@@ -22,6 +21,7 @@ from slipway.deployed import read_deployment
 from slipway.errors import SlipwayError
 from slipway.preflight.command import preflight
 from slipway.settings import load_settings
+from tests.aws.preflight_aws import PreflightAws
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE_PARTS = ROOT / "tests/stacks/site-parts.yaml"
@@ -34,9 +34,9 @@ needs_slurm = pytest.mark.skipif(shutil.which("scontrol") is None, reason="needs
 
 
 @pytest.fixture
-def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PreflightAws]:
     settings = load_settings(EVERY_KIND)
-    with EmbeddedAws(settings.region, tmp_path / "aws") as aws:
+    with PreflightAws(settings.region, tmp_path / "aws") as aws:
         aws.seed(seed_of(settings))
         for name, value in {**aws.env(), "AWS_ENDPOINT_URL": aws.address_endpoint}.items():
             monkeypatch.setenv(name, value)
@@ -44,14 +44,14 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedde
         assert aws.tracebacks() == []
 
 
-def test_every_kind_of_part_is_there_and_well(account: EmbeddedAws, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_kind_of_part_is_there_and_well(account: PreflightAws, capsys: pytest.CaptureFixture[str]) -> None:
     assert preflight(EVERY_KIND) == 0
     told = capsys.readouterr()
     assert " 0 warnings, 0 faults, 0 could not be asked in " in told.out, told.err
 
 
 def test_what_is_missing_is_a_fault_of_the_same_question(
-    account: EmbeddedAws, capsys: pytest.CaptureFixture[str]
+    account: PreflightAws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The test above would also pass if nothing looked."""
     account.clients("iam").delete_policy(PolicyArn="arn:aws:iam::123456789012:policy/site/data")
@@ -62,7 +62,7 @@ def test_what_is_missing_is_a_fault_of_the_same_question(
     assert "the secret munge is no munge key in base64" in told
 
 
-def test_names_agree_in_all_that_a_file_system_says_of_itself(account: EmbeddedAws) -> None:
+def test_names_agree_in_all_that_a_file_system_says_of_itself(account: PreflightAws) -> None:
     (system,) = account.clients("fsx").describe_file_systems(FileSystemIds=["fs-0123456789abcdef0"])["FileSystems"]
     assert system["FileSystemTypeVersion"] == "2.15"
     assert system["LustreConfiguration"]["DeploymentType"] == "PERSISTENT_2"
@@ -113,7 +113,7 @@ def test_a_network_with_nothing_to_make_is_no_stack_and_no_fault(
     settings = load_settings(SITE_PARTS)
     parts = ("network", "storage", "observability", "cluster")
     stacks = [f"{settings.name}-{part}" for part in parts]
-    with EmbeddedAws(settings.region, tmp_path / "aws", settle_s=3.0) as aws:
+    with PreflightAws(settings.region, tmp_path / "aws", settle_s=3.0) as aws:
         aws.register_custom_resource("Custom::PclusterCluster", _accepted)
         aws.seed(seed_of(settings))
         before = group_of(aws)
@@ -135,7 +135,7 @@ def test_a_network_with_nothing_to_make_is_no_stack_and_no_fault(
     assert deployment.configuration == cluster_configuration(settings, deployment.facts)
 
 
-def group_of(aws: EmbeddedAws) -> dict[str, Any]:
+def group_of(aws: PreflightAws) -> dict[str, Any]:
     (group,) = aws.clients("ec2").describe_security_groups(GroupIds=[GROUP])["SecurityGroups"]
     assert isinstance(group, dict)
     return {key: group[key] for key in ("IpPermissions", "IpPermissionsEgress")}

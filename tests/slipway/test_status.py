@@ -15,12 +15,12 @@ import pytest
 from rehearsal.account import seed_of
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
-from rehearsal.cloud.server import EmbeddedAws
 from slipway.errors import EnvironmentFault
 from slipway.settings import load_settings
 from slipway.settings.rules.place import STACKS
 from slipway.status import head
 from slipway.status.command import policy, status
+from tests.aws.preflight_aws import PreflightAws
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "clusters/rehearsal.yaml"
@@ -47,7 +47,7 @@ HEAD: dict[str, Any] = {
 class Site:
     """An account with the stacks of clusters/rehearsal.yaml, each with one resource."""
 
-    def __init__(self, aws: EmbeddedAws) -> None:
+    def __init__(self, aws: PreflightAws) -> None:
         self.aws = aws
         self.failure = ""
         self.gate = threading.Event()
@@ -102,7 +102,7 @@ class Site:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
-    with EmbeddedAws("us-east-1", tmp_path / "aws") as aws:
+    with PreflightAws("us-east-1", tmp_path / "aws") as aws:
         for name, value in aws.env().items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("AWS_ENDPOINT_URL", aws.address_endpoint)
