@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SETTINGS ?= clusters/rehearsal.yaml
 SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance compute/slipway-health rehearsal/standins/enroot rehearsal/standins/apptainer 2>/dev/null)
 
-.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap docs bench-check bench-bootstrap bench-parse bench-locate clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,9 +24,9 @@ setup-test: setup-rehearsal
 
 rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.yaml)
 	@if ! tools/setup.sh root debian; then \
-	echo "setup: without: make setup-cloud && .venv/bin/slipway rehearse --cloud-only $(SETTINGS)" >&2; exit 3; fi
+	echo "setup: without: make setup-cloud && .venv/bin/slipway rehearse --cloud-only '$(SETTINGS)'" >&2; exit 3; fi
 	@tools/setup.sh deploy pcluster rehearsal hosts
-	@.venv/bin/slipway rehearse $(SETTINGS)
+	@trap 'tools/setup.sh hand-back' EXIT; .venv/bin/slipway rehearse '$(SETTINGS)'
 
 test: setup-test ## All checks and tests
 	@$(MAKE) --no-print-directory check
@@ -38,6 +38,8 @@ check: ## Formatting, types, import directions, shell scripts
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
 	.venv-test/bin/lint-imports
+	.venv-test/bin/vermin --quiet --no-tips --target=3.9- acceptance nodes headnode compute # the nodes' own Python
+	.venv-test/bin/python tools/lock.py --check
 	.venv-test/bin/python -m slipway.documentation --check
 	.venv-test/bin/shellcheck -x $(SCRIPTS)
 	.venv-test/bin/shfmt -d -i 2 -ci $(SCRIPTS)
@@ -47,6 +49,13 @@ check-cloud: setup-test ## Two examples and a file with every part on, through c
 
 test-bootstrap: setup-test ## The node scripts' tests, with the kill sweep (SLIPWAY_SWEEP=all: at every command), distributions (SLIPWAY_DISTRIBUTIONS=all) and bash coverage
 	@.venv-test/bin/python -m pytest tests/nodes
+
+lock: ## Compile the requirement files from pyproject.toml anew
+	@tools/setup.sh test
+	@.venv-test/bin/python tools/lock.py
+
+wheel: setup ## dist/slipway-VERSION-py3-none-any.whl: `slipway` and `acceptance` without a checkout
+	@tools/setup.sh wheel
 
 docs: setup ## Write docs/checks.md, docs/nodes.md and the JSON Schema of the settings anew, from the code
 	@.venv/bin/python -m slipway.documentation
@@ -64,4 +73,4 @@ bench-locate: setup-test ## The locator on simulated fleets, beside a tournament
 	@.venv-test/bin/python -m bench.locate
 
 clean: ## Remove everything the targets made
-	rm -rf .venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache
+	rm -rf .venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache dist

@@ -11,4 +11,4 @@ def printable(text: str) -> str:
 def grid(rows: list[tuple[str, ...]]) -> list[str]:
     """Rows of equal length as lines with aligned columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]  # noqa: B905 - 3.9
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

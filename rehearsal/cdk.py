@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rehearsal.specification import REPOSITORY
+from slipway.places import FILES
 
-CDK = REPOSITORY / "node_modules/.bin/cdk"
-JSII_CACHE = REPOSITORY / ".cache/jsii"  # without it every synth unpacks aws-cdk-lib again
+CDK = FILES / "node_modules/.bin/cdk"
+JSII_CACHE = FILES / ".cache/jsii"  # without it every synth unpacks aws-cdk-lib again
 TIMEOUT_S = (
     1500  # the acceptance of the example files ends itself after 20 to 30 minutes at most; a rehearsal far sooner
 )
@@ -71,7 +71,7 @@ def _follow(
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     process = subprocess.Popen(
         command,
-        cwd=REPOSITORY,
+        cwd=FILES,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

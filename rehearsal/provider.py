@@ -36,11 +36,12 @@ from rehearsal.hosts.spec import NO_ADDRESS
 from rehearsal.nodes import Node, host_spec, planned_nodes
 from rehearsal.progress import Progress
 from rehearsal.scale import SITE_FILE, site_file
-from rehearsal.specification import REPOSITORY, TOOLS
+from rehearsal.specification import TOOLS
 from rehearsal.update import update
 from slipway.instances import INSTANCE_TYPES
+from slipway.places import FILES
 
-PCLUSTER = REPOSITORY / ".venv-pcluster/bin/pcluster"
+PCLUSTER = FILES / ".venv-pcluster/bin/pcluster"
 MIRROR_BUCKET = "slipway-rehearsal-mirror"
 STEP_TIMEOUT_S = 30  # a hanging step costs a rehearsal this long; on AWS node.env says 300
 SITE_ENV = f"SOFTWARE_MIRROR=s3://{MIRROR_BUCKET}\nSTEP_TIMEOUT_S={STEP_TIMEOUT_S}\n"

@@ -6,8 +6,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-TOOLS = REPOSITORY / ".rehearsal-tools"
+from slipway.places import FILES
+
+TOOLS = FILES / ".rehearsal-tools"
 
 
 @dataclasses.dataclass(frozen=True)

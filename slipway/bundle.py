@@ -26,9 +26,9 @@ import jinja2
 
 from slipway.errors import EnvironmentFault
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
+from slipway.places import ACCEPTANCE, FILES
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates")
 LIBRARIES = ("jinja2", "markupsafe")
 PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
@@ -62,14 +62,14 @@ class Bundle:
     sha256: str
 
 
-def write_bundle(settings: Settings, destination: Path, root: Path = REPOSITORY) -> Bundle:
+def write_bundle(settings: Settings, destination: Path, root: Path = FILES) -> Bundle:
     """Write the bundle of ``settings`` to ``destination``. Raises EnvironmentFault when a part of it is missing."""
     data = _archive(bundle_files(settings, root))
     destination.write_bytes(data)
     return Bundle(path=destination, sha256=hashlib.sha256(data).hexdigest())
 
 
-def bundle_files(settings: Settings, root: Path = REPOSITORY) -> dict[str, bytes]:
+def bundle_files(settings: Settings, root: Path = FILES) -> dict[str, bytes]:
     """Every file of the bundle by its name in the archive."""
     files: dict[str, bytes] = {}
     for directory in NODE_DIRECTORIES:
@@ -137,7 +137,7 @@ def instance_facts(settings: Settings) -> dict[str, Any]:
     }
 
 
-def node_env(settings: Settings, root: Path = REPOSITORY) -> str:
+def node_env(settings: Settings, root: Path = FILES) -> str:
     """node.env: literal KEY=VALUE lines, by templates/node.env.j2. Raises EnvironmentFault for a missing template."""
     template = root / "templates/node.env.j2"
     if not template.is_file():
@@ -236,16 +236,19 @@ def _alltoall(settings: Settings) -> dict[str, Any]:
     }
 
 
-def acceptance_program(root: Path = REPOSITORY) -> bytes:
+def acceptance_program(root: Path = FILES) -> bytes:
     """acceptance.pyz: the acceptance package, its libraries as pure Python, and plotly.js for the report.
 
     Runs on Python 3.9 and newer of any build, because nothing in it is compiled.
     """
     plotly = root / PLOTLY
     if not plotly.is_file():
-        raise EnvironmentFault(f"{plotly} is missing: the report's plots need it. Hint: make setup (it runs npm ci)")
+        raise EnvironmentFault(
+            f"{plotly} is missing: the report's plots need it. "
+            "Hint: make setup (it runs npm ci), or install a wheel that `make wheel` built"
+        )
     files = {"__main__.py": MAIN, PLOTLY_IN_PROGRAM: plotly.read_bytes()}
-    files.update(_tree(root / "acceptance", "acceptance"))
+    files.update(_tree(ACCEPTANCE if root == FILES else root / "acceptance", "acceptance"))
     for library in LIBRARIES:
         files.update(_library(library))
     buffer = io.BytesIO(SHEBANG)

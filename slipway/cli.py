@@ -367,6 +367,14 @@ def version() -> None:
     print(__version__)
 
 
+@app.command("app", hidden=True)
+def cdk_app() -> None:
+    """Run the CDK app: `cdk deploy --all --app 'slipway app' --context settings=FILE`, outside the checkout."""
+    from slipway.cdk_app import run_app
+
+    run_app()
+
+
 def _count(queue: Any) -> str:
     return str(queue.max_count) if queue.min_count == queue.max_count else f"{queue.min_count} to {queue.max_count}"
 

@@ -19,16 +19,17 @@ import tempfile
 import time
 from pathlib import Path
 
+from slipway import __version__
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, UsageError
+from slipway.places import CHECKOUT, FILES
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-ENGINE_PYTHON = REPOSITORY / ".venv-rehearsal/bin/python"
+ENGINE_PYTHON = FILES / ".venv-rehearsal/bin/python"
 ENVIRONMENTS = (
     (ENGINE_PYTHON, "the rehearsal's environment"),
-    (REPOSITORY / ".venv-pcluster/bin/pcluster", "ParallelCluster's environment"),
-    (REPOSITORY / "node_modules/.bin/cdk", "the CDK CLI"),
+    (FILES / ".venv-pcluster/bin/pcluster", "ParallelCluster's environment"),
+    (FILES / "node_modules/.bin/cdk", "the CDK CLI"),
 )
-HOST_TOOLS = REPOSITORY / ".rehearsal-tools"
+HOST_TOOLS = FILES / ".rehearsal-tools"
 COMMANDS = (
     "unshare",
     "nsenter",
@@ -66,6 +67,11 @@ class Rehearsal:
 
 def rehearse(options: Rehearsal) -> int:
     """Run one rehearsal; returns its exit code. Raises EnvironmentFault or UsageError before anything is started."""
+    if CHECKOUT is None:
+        raise EnvironmentFault(
+            f"a rehearsal needs a checkout of Slipway: its hosts and its cloud are not in the package. "
+            f"Hint: clone the repository at v{__version__}, then: make rehearse SETTINGS={options.settings}"
+        )
     _check_use(options)
     missing = missing_parts(options)
     if missing:
@@ -202,7 +208,7 @@ def _environment(work: Path) -> dict[str, str]:
         "PATH": f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}",
         "HOME": str(home),
         "TMPDIR": str(temporary),
-        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONPATH": str(FILES),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "",
     }
@@ -211,9 +217,7 @@ def _environment(work: Path) -> dict[str, str]:
 def _run_engine(options: Rehearsal, work: Path) -> int:
     """The engine reads its standard input to the end: when this process is gone, it knows and stops."""
     try:
-        process = subprocess.Popen(
-            _command(options, work), stdin=subprocess.PIPE, env=_environment(work), cwd=REPOSITORY
-        )
+        process = subprocess.Popen(_command(options, work), stdin=subprocess.PIPE, env=_environment(work), cwd=FILES)
     except OSError as error:
         raise EnvironmentFault(f"the rehearsal did not start: {error.strerror}") from None
     previous = signal.signal(signal.SIGTERM, _interrupt)

@@ -48,7 +48,7 @@ def visible(text: str) -> str:
 
 def moment(time: datetime.datetime) -> str:
     """``2026-12-05 11:30 UTC``"""
-    return time.astimezone(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return time.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def duration(length: datetime.timedelta | float | None) -> str:

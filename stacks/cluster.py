@@ -16,8 +16,9 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from slipway.bundle import REPOSITORY, write_bundle
+from slipway.bundle import write_bundle
 from slipway.cluster_config import PROVIDER_TEMPLATE, ClusterFacts, bundle_parameter, cluster_configuration
+from slipway.places import FILES
 from slipway.settings import Script, Settings
 from stacks.checks import accept
 from stacks.keys import grant_any_key
@@ -27,7 +28,7 @@ from stacks.storage import StorageStack
 
 PARALLELCLUSTER_PATH = "/parallelcluster/"  # the IAM path of the roles that ParallelCluster makes
 SESSION_MANAGER_POLICY = "AmazonSSMManagedInstanceCore"
-BOOTSTRAP_ACTION = REPOSITORY / "nodes/load-bundle.sh"
+BOOTSTRAP_ACTION = FILES / "nodes/load-bundle.sh"
 
 
 class ClusterStack(Stack):

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Sets up one environment of the project; skips what is already as the pinned files say.
-# Usage: tools/setup.sh deploy|pcluster|rehearsal|test|root|debian|browser|hosts...   (several are done in order)
-# Needs: Python 3.10 or newer with venv, node and npm (deploy); apt and root for `debian`.
-# On failure: nothing half-made is taken for done, because the stamp is written last. Run it again.
+# Usage: tools/setup.sh deploy|pcluster|rehearsal|test|root|debian|browser|hosts|wheel|hand-back...   (done in this order)
+# Needs: Python 3.11 or newer with venv, node and npm (deploy); apt and root for `debian`.
+# On failure: one line `setup: FAULT`. The stamp of a folder is written last, so nothing half-made counts as done.
 set -euo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly ROOT=$PWD
+cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
+ROOT=$(pwd -P) # the same through a symbolic link: another place would mean building everything anew
+readonly ROOT
 readonly TOOLS=$ROOT/.rehearsal-tools
+readonly MADE=(.venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools .cache node_modules rehearsals)
+readonly PARTS="deploy, pcluster, rehearsal, test, root, debian, browser, hosts, wheel, hand-back"
 # shellcheck source=tools/debian.sh
 source tools/debian.sh
 
@@ -18,12 +21,14 @@ setup::fault() {
   exit 3
 }
 
-# The newest Python of this machine that is at least 3.10 and can make environments.
+# setup::fits PYTHON: whether it is new enough and can make environments.
+setup::fits() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+# $PYTHON or python3 where they fit, else the newest of this machine that does.
 setup::python() {
   local candidate
-  for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11 python3.10 /usr/bin/python3; do
-    [[ -n $candidate ]] || continue
-    if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+  for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do
+    if [[ -n $candidate ]] && setup::fits "$candidate"; then
       command -v "$candidate"
       return
     fi
@@ -31,11 +36,33 @@ setup::python() {
   return 1
 }
 
+# The same, after Debian's or Ubuntu's package was installed where this user may install it.
+setup::python_installed() {
+  local packages=(python3 python3-venv)
+  setup::python && return
+  # Ubuntu 22.04's python3 is 3.10; its 3.11 is a package next to it.
+  /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || packages=(python3.11 python3.11-venv)
+  if ((EUID == 0)) && command -v apt-get >/dev/null; then
+    debian::install_if_root "${packages[@]}" >&2 && setup::python && return
+  fi
+  setup::fault "no Python 3.11 or newer with the venv module. Hint: sudo apt-get install --no-install-recommends ${packages[*]}; or set PYTHON=/path/to/python3.11"
+}
+
 # setup::stamp_of FILE...: names what a folder is made from: these files, at this place.
 setup::stamp_of() {
   { printf '%s\n' "$ROOT" && cat "$@"; } | sha256sum | cut -d' ' -f1
 }
 
+# setup::may_write FOLDER: ends here when the folder is another user's, as after an earlier `sudo make`.
+setup::may_write() {
+  local path
+  for path in "$1" "$1/bin" "$1/.stamp"; do
+    [[ ! -e $path || -w $path ]] ||
+      setup::fault "$ROOT/$1 belongs to $(stat -c %U "$path" 2>/dev/null || echo another user) and cannot be written. Hint: sudo chown -R $(id -un) '$ROOT/$1'"
+  done
+}
+
+# setup::venv FOLDER REQUIREMENTS: the environment with exactly these packages.
 setup::venv() {
   local folder=$1 requirements=$2 stamp python
   stamp=$(setup::stamp_of "$requirements")
@@ -43,44 +70,58 @@ setup::venv() {
     setup::say "$folder is up to date"
     return
   fi
-  if ! python=$(setup::python); then
-    debian::install_if_root python3 python3-venv
-    python=$(setup::python) || setup::fault "no Python 3.10 or newer with the venv module. Hint: apt-get install python3 python3-venv, or set PYTHON=/path/to/python3"
-  fi
+  setup::may_write "$folder"
   setup::say "$folder from $requirements ..."
-  rm -rf "$folder"
-  "$python" -m venv "$folder"
+  # A whole environment of this place only takes the difference; a half-made or moved one is built anew.
+  if ! [[ -f $folder/.stamp ]] || ! grep -qF "$ROOT/$folder/bin/python" "$folder/bin/pip" || ! setup::fits "$folder/bin/python"; then
+    python=$(setup::python_installed) || exit
+    rm -rf "$folder"
+    "$python" -m venv "$folder" || setup::fault "$python cannot make an environment (see above)"
+  fi
+  rm -f "$folder/.stamp"
   # No cache and no compiled files: the deploy environment must fit AWS CloudShell's 1 GB home.
-  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --no-deps -r "$requirements"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --no-deps -r "$requirements" ||
+    setup::fault "pip could not install $requirements into $folder (see above). Hint: is the package index reachable?"
+  setup::remove_unlisted "$folder" "$requirements"
   printf '%s\n' "$stamp" >"$folder/.stamp"
 }
 
-# Puts the project's own packages and commands into an environment, without asking any index for a build tool.
+# setup::names: the names of packages in lines NAME==VERSION, spelt in one way.
+setup::names() { sed -n 's/==.*//p' | tr 'A-Z_.' 'a-z--' | sort; }
+
+setup::remove_unlisted() {
+  local folder=$1 requirements=$2 unlisted
+  unlisted=$(comm -23 <("$folder/bin/python" -m pip list --disable-pip-version-check --format=freeze --exclude pip --exclude setuptools --exclude slipway | setup::names) <(setup::names <"$requirements"))
+  # shellcheck disable=SC2086 # one word a package
+  [[ -z $unlisted ]] || "$folder/bin/python" -m pip uninstall --quiet --yes $unlisted
+}
+
+# setup::own FOLDER: the project itself with its commands, as a link to this checkout.
 setup::own() {
-  local folder=$1 site name
-  site=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  printf '%s\n' "$ROOT" >"$site/slipway.pth"
-  for name in slipway acceptance; do
-    # Ctrl-C while the imports run is no traceback either.
-    printf '#!%s\nimport sys\n\ntry:\n    from %s.cli import main\n\n    code = main()\nexcept KeyboardInterrupt:\n    code = 130\nsys.exit(code)\n' \
-      "$ROOT/$folder/bin/python" "$name" >"$folder/bin/$name"
-    chmod +x "$folder/bin/$name"
-  done
+  local folder=$1 stamp
+  stamp=$(setup::stamp_of pyproject.toml)
+  [[ -f $folder/.stamp-own && $(<"$folder/.stamp-own") == "$stamp" && -x $folder/bin/slipway ]] && return
+  setup::may_write "$folder"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --no-compile --editable . ||
+    setup::fault "pip could not install the project into $folder (see above)"
+  printf '%s\n' "$stamp" >"$folder/.stamp-own"
 }
 
 setup::npm() {
-  local stamp
+  local stamp cache rc=0
   stamp=$(setup::stamp_of package-lock.json)
   if [[ -f node_modules/.stamp && $(<node_modules/.stamp) == "$stamp" ]]; then
     setup::say "node_modules is up to date"
     return
   fi
-  command -v npm >/dev/null || setup::fault "npm is missing. Hint: install Node.js 20 or newer (apt-get install nodejs npm)"
+  setup::may_write node_modules
+  command -v npm >/dev/null || setup::fault "npm is missing. Hint: install Node.js 22 or newer with npm (apt-get install nodejs npm)"
   setup::say "node_modules from package-lock.json ..."
-  # The cache goes when the packages stand: it would count against CloudShell's home.
-  NPM_CACHE=$(mktemp -d "${TMPDIR:-/tmp}/slipway-npm.XXXXXX")
-  trap 'rm -rf "$NPM_CACHE"' EXIT
-  npm ci --no-audit --no-fund --silent --cache "$NPM_CACHE" || setup::fault "npm ci failed (see above). Hint: is the npm registry reachable?"
+  # The cache is removed afterwards: it would count against CloudShell's home.
+  cache=$(mktemp -d "${TMPDIR:-/tmp}/slipway-npm.XXXXXX")
+  npm ci --no-audit --no-fund --loglevel=error --cache "$cache" >/dev/null || rc=$?
+  rm -rf "$cache"
+  ((rc == 0)) || setup::fault "npm ci failed (see above). Hint: is the npm registry reachable?"
   printf '%s\n' "$stamp" >node_modules/.stamp
 }
 
@@ -92,17 +133,14 @@ setup::deploy() {
 
 setup::pcluster() { setup::venv .venv-pcluster requirements-pcluster.txt; }
 
-setup::rehearsal() {
-  setup::venv .venv-rehearsal requirements-rehearsal.txt
-  setup::own .venv-rehearsal
-}
+setup::rehearsal() { setup::venv .venv-rehearsal requirements-rehearsal.txt; }
 
 setup::test() {
   setup::venv .venv-test requirements-dev.txt
   setup::own .venv-test
 }
 
-# Says at once everything that local hosts need and this user or machine lacks.
+# Prints everything that local hosts need and this user or machine lacks.
 setup::root() {
   ((EUID != 0)) || return 0
   local missing=()
@@ -119,13 +157,34 @@ setup::browser() { debian::test_packages; }
 
 setup::hosts() { bash rehearsal/standins/setup.sh "$TOOLS"; }
 
+setup::wheel() {
+  "$ROOT/.venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist .
+  setup::say "wrote $(ls dist/slipway-*.whl)"
+}
+
+# After `sudo make` in a user's checkout, what root made there belongs to the user.
+setup::hand_back() {
+  [[ $EUID == 0 && -n ${SUDO_UID:-} && $(find . -maxdepth 0 -uid "$SUDO_UID") == . ]] || return 0
+  local name
+  for name in "${MADE[@]}"; do
+    [[ ! -e $name ]] || find "$name" -uid 0 -exec chown -h "$SUDO_UID:${SUDO_GID:-$SUDO_UID}" {} +
+  done
+}
+
 setup::main() {
   local part
-  (($# > 0)) || setup::fault "name what to set up: deploy, pcluster, rehearsal, test, debian, browser, hosts"
+  (($# > 0)) || setup::fault "no part is named. Hint: $PARTS"
+  # Two set-ups at the same time would install into one folder: the second one waits.
+  if command -v flock >/dev/null; then
+    exec 9<tools
+    flock --nonblock 9 || { setup::say "another set-up of this checkout runs; waiting for it ..." && flock 9; }
+  fi
+  trap setup::hand_back EXIT
   for part in "$@"; do
     case $part in
-      deploy | pcluster | rehearsal | test | root | debian | browser | hosts) "setup::$part" ;;
-      *) setup::fault "$part is not a part of the set-up. Hint: deploy, pcluster, rehearsal, test, root, debian, browser, hosts" ;;
+      deploy | pcluster | rehearsal | test | root | debian | browser | hosts | wheel) "setup::$part" ;;
+      hand-back) ;; # done by the trap
+      *) setup::fault "$part is not a part of the set-up. Hint: $PARTS" ;;
     esac
   done
 }

@@ -57,7 +57,7 @@ def _chances(ranks: tuple[int, ...]) -> dict[int, dict[int, float]]:
     for count in range(LEAST, most + 1):
         totals, every = sorted(ways[count]), sum(ways[count].values())
         running = accumulate(ways[count][total] for total in totals)
-        chances[count] = {total: low / every for total, low in zip(totals, running)}  # noqa: B905 - of equal length
+        chances[count] = {total: low / every for total, low in zip(totals, running)}
     return chances
 
 

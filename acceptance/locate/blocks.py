@@ -38,7 +38,7 @@ def next_blocks(evidence: Evidence, ring: list[str]) -> tuple[Launch, ...]:
     others = [unit for unit in units if unit not in inner and fine.issuperset(unit)]
     parts = _split(inner) if len(inner) > 2 else []
     if len(inner) == 2:
-        parts = [[unit, other] for unit, other in zip(inner, others)]  # noqa: B905 - where there are fewer others
+        parts = [[unit, other] for unit, other in zip(inner, others)]
     if len(parts) == 1 and len(others) >= len(parts[0]):
         parts.append(others[: len(parts[0])])  # something of this size to compare it with
     return tuple(launch for launch in _launches(full.collective, parts) if frozenset(launch.nodes) not in done)

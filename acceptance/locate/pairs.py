@@ -165,7 +165,7 @@ def _measure(
         record.trouble = f"round {number + 1} gave no result: {said}"
         return []
     results = []
-    for index, (launch, log) in enumerate(zip(launches, logs)):  # noqa: B905 - equal by construction; strict= needs 3.10
+    for index, (launch, log) in enumerate(zip(launches, logs)):
         kind, busbw = _result(scenario, test, launch, directory / log, codes[index])
         results.append(Result(number, launch.kind, collective, launch.nodes, kind, busbw, log))
     return results
@@ -182,8 +182,7 @@ def _values(
 ) -> dict[str, object]:
     names = sorted(node for launch in launches for node in launch.nodes)
     parts = [
-        {"nodes": ",".join(launch.nodes), "count": len(launch.nodes), "log": log}
-        for launch, log in zip(launches, logs)  # noqa: B905 - equal by construction
+        {"nodes": ",".join(launch.nodes), "count": len(launch.nodes), "log": log} for launch, log in zip(launches, logs)
     ]
     return {
         **common_values(scenario, [node for node in nodes if node.name in names], test.collective, directory),

@@ -75,7 +75,7 @@ def _along_ring(plan: Plan, collective: str, start: int) -> list[str]:
         following = (index + 1) % len(nodes)
         if index < len(nodes) and usable[index] and usable[following] and index != following:
             plan.new_pair(collective, nodes[index], nodes[following])
-    return [node for node, fit in zip(nodes, usable) if fit and plan.free(node)]  # noqa: B905 - equal by construction
+    return [node for node, fit in zip(nodes, usable) if fit and plan.free(node)]
 
 
 def _alone_again(plan: Plan) -> None:

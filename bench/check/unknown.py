@@ -15,7 +15,7 @@ from tests.aws.preflight_aws import PreflightAws
 from tests.aws.quotas import set_quota
 
 Data = dict[str, Any]
-NOW = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
 BAD_PLUGIN = {"source": "shared", "nccl_version": "v2.27.7-1", "ofi_version": "v1.12.0"}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from moto.core.responses import ActionResult
@@ -49,7 +49,7 @@ def add_reservation(
     InstancePlatform, Tenancy, InstanceMatchCriteria, PlacementGroupArn, AvailableInstanceCount ...
     """
     block = kind == "capacity-block"
-    start = datetime.now(timezone.utc).replace(microsecond=0)
+    start = datetime.now(UTC).replace(microsecond=0)
     shape: dict[str, Any] = {
         "CapacityReservationId": reservation_id,
         "OwnerId": ACCOUNT,
@@ -85,7 +85,7 @@ def add_reservation(
 
 def add_block_offering(region: str, instance_type: str, count: int, zone: str, hours: int, **more: Any) -> None:
     """Put a capacity block on offer; `more` are members of EC2's CapacityBlockOffering that shall be otherwise."""
-    start = datetime.now(timezone.utc).replace(minute=30, second=0, microsecond=0) + timedelta(days=1)
+    start = datetime.now(UTC).replace(minute=30, second=0, microsecond=0) + timedelta(days=1)
     offering_id = f"cb-{uuid.uuid4().hex[:17]}"
     _store(region, "block_offerings")[offering_id] = {
         "CapacityBlockOfferingId": offering_id,

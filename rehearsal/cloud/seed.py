@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from moto.ec2.models import ec2_backends, subnets, vpcs
@@ -41,7 +41,7 @@ _AMI_SYSTEMS = {
     "ubuntu2404": "ubuntu-2404-lts-hvm",
     "rhel9": "rhel9-hvm",
 }
-_AMI_MOMENT = datetime(2026, 8, 8, tzinfo=timezone.utc)
+_AMI_MOMENT = datetime(2026, 8, 8, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

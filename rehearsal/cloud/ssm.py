@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from moto.core.responses import ActionResult
@@ -51,7 +51,7 @@ class Invocation:
     response_code: int = -1
     stdout: str = ""
     stderr: str = ""
-    requested: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    requested: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: datetime | None = None
     ended: datetime | None = None
 
@@ -114,12 +114,12 @@ class CommandService:
         return ActionResult({"Command": _command(made)})
 
     def _run(self, invocation: Invocation) -> None:
-        invocation.started, invocation.status = datetime.now(timezone.utc), "InProgress"
+        invocation.started, invocation.status = datetime.now(UTC), "InProgress"
         code, stdout, stderr, status = self._result(invocation)
         invocation.response_code = code
         invocation.stdout = _cut(stdout, STDOUT_LIMIT_CHARS)
         invocation.stderr = _cut(stderr, STDERR_LIMIT_CHARS)
-        invocation.ended = datetime.now(timezone.utc)
+        invocation.ended = datetime.now(UTC)
         invocation.status = status  # last: whoever sees it sees the rest
 
     def _result(self, invocation: Invocation) -> tuple[int, str, str, str]:
@@ -183,7 +183,7 @@ class CommandService:
             {
                 "InstanceId": instance_id,
                 "PingStatus": "Online",
-                "LastPingDateTime": datetime.now(timezone.utc),
+                "LastPingDateTime": datetime.now(UTC),
                 "PlatformType": "Linux",
                 "ResourceType": "EC2Instance",
                 **facts,

@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -63,7 +63,7 @@ class Stack:
     parent_id: str | None = None
     status: str = "CREATE_IN_PROGRESS"
     reason: str = ""
-    created: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
     updated: datetime | None = None
     resources: dict[str, Resource] = field(default_factory=dict)
     events: list[CloudEvent] = field(default_factory=list)
@@ -134,9 +134,9 @@ class StackEngine:
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no operation runs; False when one still does after `timeout_s` seconds."""
-        deadline = datetime.now(timezone.utc).timestamp() + timeout_s
+        deadline = datetime.now(UTC).timestamp() + timeout_s
         for worker in list(self._workers):
-            worker.join(max(0.0, deadline - datetime.now(timezone.utc).timestamp()))
+            worker.join(max(0.0, deadline - datetime.now(UTC).timestamp()))
         self._workers = [worker for worker in self._workers if worker.is_alive()]
         return not self._workers
 
@@ -395,7 +395,7 @@ class StackEngine:
         self._stack_event(stack, "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
         self._remove(stack, [name for name in existing if not self._still_wanted(stack, name)])
         self._remove_replaced(stack, done)
-        stack.updated = datetime.now(timezone.utc)
+        stack.updated = datetime.now(UTC)
         self._stack_event(stack, "UPDATE_COMPLETE")
 
     def _still_wanted(self, stack: Stack, logical_id: str) -> bool:
@@ -576,14 +576,14 @@ class StackEngine:
         self._emit(stack, stack.name, STACK_TYPE, stack.stack_id, status, reason)
 
     def _resource_event(self, stack: Stack, resource: Resource, status: str, reason: str = "") -> None:
-        resource.status, resource.reason, resource.updated = status, reason, datetime.now(timezone.utc)
+        resource.status, resource.reason, resource.updated = status, reason, datetime.now(UTC)
         self._emit(stack, resource.logical_id, resource.resource_type, resource.result.physical_id, status, reason)
 
     def _emit(
         self, stack: Stack, logical_id: str, resource_type: str, physical_id: str, status: str, reason: str
     ) -> None:
         event = CloudEvent(
-            time=datetime.now(timezone.utc),
+            time=datetime.now(UTC),
             stack=stack.name,
             logical_id=logical_id,
             resource_type=resource_type,

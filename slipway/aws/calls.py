@@ -94,7 +94,7 @@ class Aws:
         self,
         session: Any,
         region: str,
-        clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.timezone.utc),
+        clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
         self.region = region
         self.now = clock

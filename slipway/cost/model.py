@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 HOURS_A_MONTH = 730
@@ -64,7 +64,7 @@ class Price:
         )
 
 
-class State(str, Enum):
+class State(StrEnum):
     """What is known of a part's cost."""
 
     KNOWN = "known"

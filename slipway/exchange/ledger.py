@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from slipway.settings.source import Place, path_text
 
 
-class Fate(str, Enum):
+class Fate(StrEnum):
     """What became of a value: it is in the settings, Slipway writes it anyway, it is to be filled in, or nothing."""
 
     CARRIED = "carried"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from slipway.settings.source import Place
@@ -17,7 +17,7 @@ EC2_GUIDE = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide"
 """Where most sources of the questions about EC2 are."""
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How an answer is meant: a fault stops a deployment, a warning does not, could-not-ask leaves it open."""
 
     OK = "ok"

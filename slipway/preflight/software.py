@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from slipway.aws.calls import Aws, Pending
+from slipway.places import FILES
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.settings import Script, Settings
@@ -15,7 +15,7 @@ from slipway.settings.source import Place
 MIRROR: Place = ("software_mirror",)
 ABSENT = ("404", "NoSuchKey", "NoSuchBucket")
 SUM_LINE = re.compile(r"([0-9a-f]{64})\s+\*?(?:\./)?(.+)")  # as nodes/common.sh reads it
-TABLE = Path(__file__).resolve().parents[2] / "nodes/software.tsv"
+TABLE = FILES / "nodes/software.tsv"
 SUMS = "SHA256SUMS"
 SUMS_LIMIT_BYTES = 1 << 20
 

@@ -14,12 +14,11 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from slipway.errors import Fault, SettingsError
+from slipway.places import CHECKOUT, SCHEMA
 from slipway.settings import SIZE_UNITS, Settings, examine_source
 from slipway.settings.faults import model_in
 from slipway.settings.source import PathKey, Place, parse_source, redacted
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-SCHEMA = REPOSITORY / "clusters/settings.schema.json"
 SIZES: tuple[Place, ...] = (("acceptance", "min_bytes"), ("acceptance", "max_bytes"))
 
 
@@ -37,9 +36,9 @@ def settings_text(data: Mapping[str, Any], comments: Mapping[Place, str], head: 
 
 
 def schema_line(output: Path | None) -> tuple[str, ...]:
-    """The head line that names the schema to editors; none outside the repository, where no relative path lasts."""
+    """The head line that names the schema to editors; none outside the checkout, where no relative path lasts."""
     folder = output.parent.resolve() if output else None
-    if folder is None or not folder.is_relative_to(REPOSITORY) or not SCHEMA.is_file():
+    if folder is None or CHECKOUT is None or not folder.is_relative_to(CHECKOUT) or not SCHEMA.is_file():
         return ()
     return (f"yaml-language-server: $schema={os.path.relpath(SCHEMA, folder)}",)
 

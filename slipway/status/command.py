@@ -111,7 +111,7 @@ def _reservations(pending: Pending | None, notes: list[str]) -> list[dict[str, A
 
 def _reservation(one: dict[str, Any]) -> dict[str, Any]:
     end = one.get("EndDate")
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     return {
         "id": one["CapacityReservationId"],
         "state": one["State"],

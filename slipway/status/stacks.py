@@ -99,7 +99,7 @@ def _is_open(status: str) -> bool:
 
 def _stack(part: str, name: str, stack: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Stack:
     run = _last_run(events)
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     began = run[-1]["Timestamp"] if run else stack.get("LastUpdatedTime") or stack.get("CreationTime")
     return Stack(
         part=part,

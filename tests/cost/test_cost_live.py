@@ -291,7 +291,7 @@ def test_the_price_list_s_own_regions_are_used(
 
 # ---- reservations ----
 
-START = datetime.datetime(2026, 12, 1, 11, 30, tzinfo=datetime.timezone.utc)
+START = datetime.datetime(2026, 12, 1, 11, 30, tzinfo=datetime.UTC)
 
 
 def test_a_block_s_size_and_duration_are_asked(aws: Any, settings_of: Make) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from rehearsal.cloud.seed import Reservation, Seed
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.errors import SettingsError, SlipwayError, UsageError
 from slipway.exchange.create import Offer, init, live_reservations
+from slipway.places import FILES
 from slipway.settings import examine, load_settings
-from slipway.settings.write import REPOSITORY, schema_line
+from slipway.settings.write import schema_line
 
 BLOCK = Offer(
     "cr-0123456789abcdef1", "capacity-block", "p5.48xlarge", "us-east-1c", 4, 4, "active", "2026-12-01 11:30 UTC"
@@ -322,8 +323,8 @@ def test_a_folder_that_is_not_there_is_told_before_any_question() -> None:
 
 
 def test_the_schema_is_named_inside_the_repository() -> None:
-    assert schema_line(REPOSITORY / "clusters/x.yaml") == ("yaml-language-server: $schema=settings.schema.json",)
-    assert schema_line(REPOSITORY / "x.yaml") == ("yaml-language-server: $schema=clusters/settings.schema.json",)
+    assert schema_line(FILES / "clusters/x.yaml") == ("yaml-language-server: $schema=settings.schema.json",)
+    assert schema_line(FILES / "x.yaml") == ("yaml-language-server: $schema=clusters/settings.schema.json",)
     assert schema_line(None) == ()
     assert schema_line(Path("x.yaml")) == ()  # a temporary folder
 
@@ -332,7 +333,7 @@ def test_the_schema_is_the_first_line(tmp_path: Path, monkeypatch: pytest.Monkey
     schema = tmp_path / "clusters/settings.schema.json"
     schema.parent.mkdir()
     schema.touch()
-    monkeypatch.setattr("slipway.settings.write.REPOSITORY", tmp_path)
+    monkeypatch.setattr("slipway.settings.write.CHECKOUT", tmp_path)
     monkeypatch.setattr("slipway.settings.write.SCHEMA", schema)
     assert init(yes=True, find=nothing) == 0
     first = Path("gpu.yaml").read_text(encoding="utf-8").splitlines()[0]
@@ -387,9 +388,9 @@ def test_aws_that_says_nothing_is_a_reason(monkeypatch: pytest.MonkeyPatch, way:
     if way == "no-answer":
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example")
-    began = datetime.now(timezone.utc)
+    began = datetime.now(UTC)
     with pytest.raises(
         LookupError, match="no AWS credentials were found" if way == "no-credentials" else "cannot be reached"
     ):
         live_reservations("us-east-1")
-    assert datetime.now(timezone.utc) - began < timedelta(seconds=30)
+    assert datetime.now(UTC) - began < timedelta(seconds=30)

@@ -13,7 +13,7 @@ from slipway.settings import Settings
 from tests.aws.preflight_aws import PreflightAws
 
 REGION = "us-east-1"
-NOW = datetime.datetime(2026, 12, 1, 12, 0, tzinfo=datetime.timezone.utc)
+NOW = datetime.datetime(2026, 12, 1, 12, 0, tzinfo=datetime.UTC)
 """The moment that counts as now, so that texts with times in them can be exact."""
 
 BASE: dict[str, Any] = {

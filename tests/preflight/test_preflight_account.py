@@ -26,7 +26,7 @@ EXPIRED = (403, "ExpiredToken", "The security token included in the request is e
 
 def clock(minutes: float) -> Callable[[], datetime.datetime]:
     """The real clock, set wrong by so much."""
-    return lambda: datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=minutes)
+    return lambda: datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=minutes)
 
 
 def in_region(region: str) -> dict[str, str]:

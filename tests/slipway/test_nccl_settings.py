@@ -8,14 +8,15 @@ import pytest
 
 from slipway import bundle
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
+from slipway.places import FILES
 from slipway.settings import Settings, load_settings
 from slipway.settings.rules.software import BUILD_SHARE
 
-EXAMPLES = sorted((bundle.REPOSITORY / "clusters").glob("*.yaml"))
+EXAMPLES = sorted((FILES / "clusters").glob("*.yaml"))
 
 
 def settings_of(name: str) -> Settings:
-    return load_settings(bundle.REPOSITORY / f"clusters/{name}.yaml")
+    return load_settings(FILES / f"clusters/{name}.yaml")
 
 
 def test_every_gpu_model_has_a_compute_capability() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from slipway import bundle
 from slipway.errors import EnvironmentFault
+from slipway.places import FILES
 from slipway.settings import Settings, load_settings
 from tests.stacks.assembly import EXAMPLES, ROOT
 
@@ -165,7 +166,7 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
     }
 
 
-@pytest.mark.parametrize("file", sorted((bundle.REPOSITORY / "clusters").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted((FILES / "clusters").glob("*.yaml")), ids=lambda file: file.stem)
 def test_a_hang_is_located_before_the_time_is_over(file: Path) -> None:
     settings = load_settings(file)
     found = bundle.acceptance_scenario(settings)
@@ -176,7 +177,7 @@ def test_a_hang_is_located_before_the_time_is_over(file: Path) -> None:
 
 
 def test_limits_of_the_settings_are_in_the_scenario() -> None:
-    (limit,) = bundle.acceptance_scenario(load_settings(bundle.REPOSITORY / "clusters/g6-sandbox.yaml"))["limits"]
+    (limit,) = bundle.acceptance_scenario(load_settings(FILES / "clusters/g6-sandbox.yaml"))["limits"]
     assert (limit["size_bytes"], limit["fail_below_gb_per_s"], limit["date"]) == (1 << 30, 0.15, "2026-11-27")
 
 

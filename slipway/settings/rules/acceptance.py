@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipway.places import ACCEPTANCE
 from slipway.settings.rules.rule import Finding, Rule
 
 if TYPE_CHECKING:
     from slipway.settings import Queue, Settings
 
-LIMITS_FILE = Path(__file__).resolve().parents[3] / "acceptance/limits/limits.json"
+LIMITS_FILE = ACCEPTANCE / "limits/limits.json"
 WARM_UP = 4  # one warm-up iteration for so many measured ones; slipway/bundle.py
 MIB, GIB = 1 << 20, 1 << 30
 BUFFERS = 3  # to send, to receive, to compare with

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
+from slipway.places import FILES
 from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
 from slipway.settings.source import Place
 
 if TYPE_CHECKING:
     from slipway.settings import Script, Settings
 
-SOFTWARE_TABLE = Path(__file__).resolve().parents[3] / "nodes/software.tsv"
+SOFTWARE_TABLE = FILES / "nodes/software.tsv"
 PAIRS_FILE = Path(__file__).resolve().parents[2] / "data/nccl_pairs.json"
 INSTANCE_TYPE: Place = ("head_node", "instance_type")
 COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count")
