@@ -6,8 +6,8 @@
 # how often:   by systemd, after each end of slipway-NAME.service (ExecStopPost)
 # on failure:  the state stays as it was
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
+# shellcheck source-path=SCRIPTDIR source=lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib/all.sh"
 
 ended::main() { # NAME
   local log

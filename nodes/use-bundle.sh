@@ -53,7 +53,7 @@ use::check_args() {
 
 use::check_whole() { # DIRECTORY URL SETUP_SCRIPT
   local needed
-  for needed in nodes/common.sh node.env "$3"; do
+  for needed in nodes/lib/all.sh node.env "$3"; do
     [ -f "$1/$needed" ] || use::die 1 "$2 holds no $needed" "make the bundle again with 'cdk deploy'"
   done
 }
@@ -67,13 +67,13 @@ use::release() { # URL SHA256 SETUP_SCRIPT -> RELEASE
 }
 
 # node.env: the bundle's values, then the deployment's, then the site's own; the last one of a key holds.
-use::write_node_env() { # RELEASE [KEY=VALUE ...]
-  local release=$1
-  shift
+use::write_node_env() { # RELEASE head|compute [KEY=VALUE ...]
+  local release=$1 kind=$2
+  shift 2
   {
     printf '# Written by use-bundle.sh; a value of your own goes to %s/site.env, then run it again.\n' "$ETC_DIR"
     cat "$release/node.env"
-    printf '# From the deployment\n'
+    printf '# From the deployment\nNODE_KIND=%s\n' "${kind/#head/headnode}"
     [ "$#" -eq 0 ] || printf '%s\n' "$@"
     if [ -f "$ETC_DIR/site.env" ]; then
       printf '# From %s/site.env\n' "$ETC_DIR"
@@ -176,7 +176,7 @@ use::main() {
   # What a killed run left: nobody else works here while the lock is held.
   rm -rf "$ETC_DIR/.node.env.new" "$OPT_DIR/.current.new" "$GOOD.new"
   use::release "$2" "$3" "$setup"
-  use::write_node_env "$RELEASE" "${@:4}"
+  use::write_node_env "$RELEASE" "$1" "${@:4}"
   use::switch "$RELEASE"
   use::setup "$setup" || status=$?
   if [ "$status" -eq 0 ]; then

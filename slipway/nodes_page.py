@@ -8,22 +8,21 @@ that is indented further goes on with the one above. A step's keys stand in ``ST
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from slipway.errors import SlipwayError
+from slipway.node_steps import Head, head, steps_of
 
 KINDS = {"headnode": "Head node", "compute": "Compute nodes"}
 STEP_KEYS = ("needs", "permission", "how often", "on failure", "timeout", "takes")
 SCRIPT_KEYS = ("needs", "permission", "how often", "on failure")
-KEYS = frozenset(STEP_KEYS)
 FORMS = {
     "timeout": (re.compile(r"[1-9][0-9]* s"), "<number> s"),
     "takes": (re.compile(r"about [0-9]+(\.[0-9])? s"), "about <seconds> s"),
     "on failure": (re.compile(r"stop|report"), "stop or report"),
+    "runs on": (re.compile(r"(headnode|compute)( (headnode|compute))*"), "headnode compute"),
 }
 POLICIES = {"stop": "the node fails", "report": "goes on, reported"}
-_KEY = re.compile(r"^#\s?(?P<key>[a-z][a-z ]*):\s+(?P<text>\S.*)$")
 
 HEAD = """\
 # What runs on the nodes
@@ -73,41 +72,6 @@ class HeadFault(SlipwayError):
     """Heads of scripts that are not as the page needs them: one line each, with file and line."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """The head of a script: the sentence that says what it does, and its keys."""
-
-    does: str
-    keys: dict[str, str]
-    last_line: int
-
-
-def head(text: str) -> Head:
-    """Read the head of a script."""
-    lines = text.splitlines()
-    start = 1 if lines and lines[0].startswith(("#!", "# shellcheck")) else 0
-    does: list[str] = []
-    keys: dict[str, str] = {}
-    last = ""
-    number = start
-    for line in lines[start:]:
-        if not line.startswith("#") or line.startswith("# shellcheck"):
-            break
-        number += 1
-        found = _KEY.match(line)
-        if found and (found["key"] in KEYS or keys):
-            last = found["key"]
-            keys[last] = found["text"]
-        elif last and re.match(r"^#\s{2,}\S", line):
-            keys[last] += " " + line[1:].strip()
-        elif line.strip() == "#":
-            last = ""
-            does += [""] if does else []
-        elif not keys and "" not in does:
-            does.append(line[1:].strip())
-    return Head(" ".join(does).strip(), keys, number)
-
-
 def _checked(path: Path, root: Path, wanted: tuple[str, ...], faults: list[str]) -> Head:
     found = head(path.read_text(encoding="utf-8"))
     place = path.relative_to(root)
@@ -116,7 +80,7 @@ def _checked(path: Path, root: Path, wanted: tuple[str, ...], faults: list[str])
             f"{place}:2: '{found.does}': no sentence that says what it does. Hint: write one below the first line"
         )
     for key in wanted:
-        form, example = FORMS.get(key, (None, "...")) if wanted == STEP_KEYS else (None, "...")
+        form, example = FORMS.get(key, (None, "...")) if wanted != SCRIPT_KEYS else (None, "...")
         value = found.keys.get(key)
         if value is None:
             faults.append(
@@ -133,7 +97,7 @@ def _cell(text: str) -> str:
 
 def _steps(root: Path, kind: str, faults: list[str]) -> str:
     rows = ""
-    for path in sorted((root / kind / "steps").glob("[0-9][0-9]-*.sh")):
+    for path, _ in steps_of(kind, root):
         found = _checked(path, root, STEP_KEYS, faults)
         wanted = ("needs", "permission", "how often", "timeout", "takes")
         known = [found.keys.get(key, "").removeprefix("about ") for key in wanted]
@@ -198,7 +162,7 @@ def _kinds_of(root: Path, unit: str) -> list[str]:
     named = re.compile(rf"\b{stem}\.(?:service|timer)\b|::timer {stem.removeprefix('slipway')[2:]}$", re.MULTILINE)
     found = []
     for kind, title in KINDS.items():
-        for path in sorted((root / kind / "steps").glob("[0-9][0-9]-*.sh")):
+        for path, _ in steps_of(kind, root):
             text = path.read_text(encoding="utf-8")
             sources = re.findall(r'^source "\$SLIPWAY_BUNDLE/(\S+)"$', text, re.MULTILINE)
             texts = [text, *((root / source).read_text(encoding="utf-8") for source in sources)]
@@ -211,7 +175,9 @@ def _kinds_of(root: Path, unit: str) -> list[str]:
 def nodes_page(root: Path) -> str:
     """The text of docs/nodes.md. HeadFault: heads that lack something, all of them at once."""
     faults: list[str] = []
+    for path in sorted((root / "nodes/steps").glob("*.sh")):
+        _checked(path, root, (*STEP_KEYS, "runs on"), faults)
     page = HEAD + "".join(_steps(root, kind, faults) for kind in KINDS) + _scripts(root, faults) + _units(root, faults)
     if faults:
-        raise HeadFault("\n".join(faults))
+        raise HeadFault("\n".join(dict.fromkeys(faults)))
     return page

@@ -7,10 +7,10 @@
 # timeout: 30 s
 # takes: about 0.1 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
-# shellcheck source-path=SCRIPTDIR source=../../nodes/facts.sh
-source "$SLIPWAY_BUNDLE/nodes/facts.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/facts.sh
+source "$SLIPWAY_BUNDLE/nodes/lib/facts.sh"
 
 scratch::main() {
   local gigabytes

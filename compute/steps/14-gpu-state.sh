@@ -7,10 +7,10 @@
 # timeout: 130 s
 # takes: about 0.3 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
-# shellcheck source-path=SCRIPTDIR source=../../nodes/facts.sh
-source "$SLIPWAY_BUNDLE/nodes/facts.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/facts.sh
+source "$SLIPWAY_BUNDLE/nodes/lib/facts.sh"
 
 readonly SMI_TIMEOUT_S=20
 readonly FABRIC_TIMEOUT_S=60

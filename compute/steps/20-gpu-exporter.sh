@@ -1,14 +1,14 @@
 #!/bin/bash
 # Starts the GPU exporter (port 9400) in the background on a node with GPUs; a node without has none.
-# needs: systemd; what the exporter itself needs: nodes/collectors/gpu-exporter.sh
+# needs: systemd; what the exporter itself needs: nodes/metrics/gpu-exporter.sh
 # permission: root
 # how often: once a node; safe to run again: started anew only when its files changed
 # on failure: report
 # timeout: 60 s
 # takes: about 0.2 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 
 readonly UNIT=slipway-gpu-exporter.service
 readonly UNIT_FILE=/etc/systemd/system/$UNIT
@@ -16,7 +16,7 @@ readonly NOTE=$SLIPWAY_STATE_DIR/units/$UNIT.sha256
 
 # What a start depends on; the site's files and the AMI's program may be absent.
 gpu_exporter::wanted() {
-  sha256sum -- "$UNIT_FILE" "$SLIPWAY_BUNDLE"/nodes/collectors/{gpu-exporter.sh,dcgm.tsv,dcgm-counters.csv}
+  sha256sum -- "$UNIT_FILE" "$SLIPWAY_BUNDLE"/nodes/metrics/{gpu-exporter.sh,dcgm.tsv,dcgm-counters.csv}
   sha256sum -- /etc/slipway/dcgm-counters.csv "$SLIPWAY_SITE_SOFTWARE" /usr/local/bin/dcgm-exporter 2>/dev/null || true
 }
 
@@ -34,7 +34,7 @@ gpu_exporter::main() {
     gpu_exporter::remove
     return 0
   fi
-  file::put "$SLIPWAY_BUNDLE/nodes/units/$UNIT" "$UNIT_FILE" 0644
+  file::put "$SLIPWAY_BUNDLE/nodes/metrics/units/$UNIT" "$UNIT_FILE" 0644
   wanted=$(gpu_exporter::wanted)
   # Not waited for: the image takes minutes, and the bootstrap action has 35 of them for everything.
   if systemctl is-enabled --quiet "$UNIT" && [ "$wanted" = "$(cat "$NOTE" 2>/dev/null)" ]; then

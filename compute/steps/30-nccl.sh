@@ -7,10 +7,10 @@
 # timeout: 60 s
 # takes: about 0.1 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
-# shellcheck source-path=SCRIPTDIR source=../../nodes/nccl-tests.sh
-source "$SLIPWAY_BUNDLE/nodes/nccl-tests.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/nccl-tests.sh
+source "$SLIPWAY_BUNDLE/nodes/lib/nccl-tests.sh"
 
 readonly PROFILE=/etc/profile.d/nccl-shared.sh
 readonly ENROOT=/etc/enroot

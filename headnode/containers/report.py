@@ -15,7 +15,7 @@ from headnode.containers.importing import Job
 from headnode.containers.places import Workshop
 
 NAME = "containers"
-COMMON = Path(__file__).resolve().parents[2] / "nodes/common.sh"
+COMMON = Path(__file__).resolve().parents[2] / "nodes/lib/all.sh"
 STATUS_TIMEOUT_S = 30
 
 

@@ -10,10 +10,10 @@
 # how often:   at every start of the head node and after every set-up; quick when there is nothing to do
 # on failure:  exit 1; /var/lib/slipway/background/nccl.json says what failed, where its log is, what to do
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
-# shellcheck source-path=SCRIPTDIR source=../../nodes/nccl-tests.sh
-source "$SLIPWAY_BUNDLE/nodes/nccl-tests.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/nccl-tests.sh
+source "$SLIPWAY_BUNDLE/nodes/lib/nccl-tests.sh"
 
 readonly INSTALL=$SLIPWAY_BUNDLE/headnode/user/install-nccl-shared.sh
 readonly LOG=$SLIPWAY_LOG_DIR/nccl.log

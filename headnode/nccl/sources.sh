@@ -28,7 +28,7 @@ sources::pin() { # NAME VERSION WORK_DIRECTORY
     return 0
   fi
   url=$(sources::upstream "$1" "$2")
-  retry::run "$FETCH_TRIES" 2 fetch::once "$url" "$file" || log::die "cannot fetch $url" "is there such a tag, and a way to the internet?"
+  fetch::patiently "$url" "$file" || log::die "cannot fetch $url" "is there such a tag, and a way to the internet?"
   sha256=$(fetch::sha256 "$file")
   {
     [ ! -r "$SLIPWAY_SITE_SOFTWARE" ] || cat "$SLIPWAY_SITE_SOFTWARE"

@@ -7,8 +7,8 @@
 # timeout: 300 s
 # takes: about 2.9 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 
 readonly UNIT=slipway-prometheus.service
 readonly UNIT_FILE=/etc/systemd/system/$UNIT

@@ -7,8 +7,8 @@
 # timeout: 60 s
 # takes: about 0.7 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 
 readonly SERVICE=slipway-slurm-targets.service
 readonly UNIT_FILE=/etc/systemd/system/$SERVICE
@@ -17,7 +17,7 @@ readonly PROGRAM=/usr/local/libexec/slipway/slurm-targets.py
 targets::main() {
   mkdir -p "${PROGRAM%/*}"
   file::put "$SLIPWAY_BUNDLE/headnode/slurm-targets.py" "$PROGRAM" 0755
-  file::put "$SLIPWAY_BUNDLE/nodes/units/$SERVICE" "$UNIT_FILE" 0644
+  file::put "$SLIPWAY_BUNDLE/headnode/units/$SERVICE" "$UNIT_FILE" 0644
   unit::ensure "$SERVICE" "$UNIT_FILE" "$PROGRAM"
 }
 

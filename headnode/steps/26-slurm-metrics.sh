@@ -7,9 +7,9 @@
 # timeout: 60 s
 # takes: about 0.5 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
-# shellcheck source-path=SCRIPTDIR source=../../nodes/node-exporter.sh
-source "$SLIPWAY_BUNDLE/nodes/node-exporter.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/metrics/timer.sh
+source "$SLIPWAY_BUNDLE/nodes/metrics/timer.sh"
 
-node_exporter::timer slurm-metrics
+metrics::timer slurm-metrics

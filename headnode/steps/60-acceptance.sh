@@ -7,8 +7,8 @@
 # timeout: 60 s
 # takes: about 0.2 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 
 acceptance::main() {
   python3 "$SLIPWAY_BUNDLE/acceptance.pyz" --help >/dev/null ||

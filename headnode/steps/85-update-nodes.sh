@@ -7,8 +7,8 @@
 # timeout: 120 s
 # takes: about 0.1 s
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 
 update_nodes::main() {
   local fsx

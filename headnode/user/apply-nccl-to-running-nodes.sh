@@ -13,8 +13,8 @@
 # how often:   once after install-nccl-shared.sh, if nodes were up then; safe to run again
 # on failure:  goes on with the other nodes; exit 1, with one line for each node that failed
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source /opt/slipway/current/nodes/common.sh
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source /opt/slipway/current/nodes/lib/all.sh
 
 readonly STEP=/opt/slipway/current/compute/steps/30-nccl.sh
 readonly NODE_TIMEOUT_S=60

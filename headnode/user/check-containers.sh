@@ -59,7 +59,7 @@ check::main() {
   arguments+=("--nodes=$nodes")
   options=$(srun --help)
   [[ $options == *--container-image* ]] ||
-    check::die "srun does not know --container-image: pyxis is off on this node" "set containers.pyxis: true; see $0 and /var/log/slipway/45-container-runtime.log"
+    check::die "srun does not know --container-image: pyxis is off on this node" "set containers.pyxis: true; see $0 and /var/log/slipway/35-container-runtime.log"
   outside=$(check::ask "${arguments[@]}") ||
     check::die "no job ran within $QUEUE_S s, not even without an image" "see sinfo and squeue"
   # The same nodes again, so that each is held against itself.

@@ -18,8 +18,8 @@
 #              container-downloads/ngc-download.UID.log), container-downloads/IMAGE.log, and the state of each image:
 #              container-downloads/status.tsv (status.UID.tsv); list-containers.sh shows the newest of all
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source /opt/slipway/current/nodes/common.sh
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source /opt/slipway/current/nodes/lib/all.sh
 
 # Root's runs are told in the common log; a user has one where everybody may put files. A link or another user's file in
 # its place is left alone: then the lines are on the screen only.

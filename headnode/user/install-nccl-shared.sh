@@ -22,8 +22,8 @@
 # how often:   once a version; safe to run again: a version that is whole is only put in use
 # on failure:  exit 1; the NCCL in use stays as it was
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../../nodes/common.sh
-source /opt/slipway/current/nodes/common.sh
+# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
+source /opt/slipway/current/nodes/lib/all.sh
 # shellcheck source-path=SCRIPTDIR source=../nccl/sources.sh
 source "$SLIPWAY_BUNDLE/headnode/nccl/sources.sh"
 # shellcheck source-path=SCRIPTDIR source=../nccl/build.sh

@@ -7,7 +7,7 @@ import functools
 import time
 from typing import Any
 
-from collectors.infiniband import efa_devices
+from metrics.infiniband import efa_devices
 
 from health import smi, xid
 from health.ask import Answer, Asker

@@ -9,8 +9,8 @@
 # how often:   on the head node after each setup (85-update-nodes.sh); safe to run again: one job a node
 # on failure:  exit 1, and says for which nodes no job could be submitted
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../common.sh"
+# shellcheck source-path=SCRIPTDIR source=../lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 
 readonly JOB=slipway-update
 readonly JOB_LIMIT_MIN=30

@@ -7,8 +7,8 @@
 # on failure:  exit 1; the last release that was good is in use again (see use-bundle.sh)
 set -euo pipefail
 # Slurm runs a copy of this file: what it needs is in the release that this node has in use.
-# shellcheck source-path=SCRIPTDIR source=../common.sh
-source /opt/slipway/current/nodes/common.sh
+# shellcheck source-path=SCRIPTDIR source=../lib/all.sh
+source /opt/slipway/current/nodes/lib/all.sh
 
 env::load "$SLIPWAY_NODE_ENV"
 exec /opt/slipway/current/nodes/load-bundle.sh compute "$(env::get REGION)" "/slipway/$(env::get CLUSTER_NAME)/bundle"

@@ -17,7 +17,7 @@ SCRAPE_INTERVAL_S = 15  # templates/prometheus.yml.j2
 SERIES_A_NODE = 481
 SERIES_A_VCPU = 13
 SERIES_OF_PROMETHEUS = 293
-SERIES_A_GPU = 19  # the fields of nodes/collectors/dcgm-counters.csv
+SERIES_A_GPU = 19  # the fields of nodes/metrics/dcgm-counters.csv
 SERIES_AN_EFA_DEVICE = 23  # docs/metrics.md: one port a device
 SERIES_A_SCRAPE = 5  # up and the four scrape_* series that Prometheus adds for each target
 

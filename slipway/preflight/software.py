@@ -14,7 +14,7 @@ from slipway.settings.source import Place
 
 MIRROR: Place = ("software_mirror",)
 ABSENT = ("404", "NoSuchKey", "NoSuchBucket")
-SUM_LINE = re.compile(r"([0-9a-f]{64})\s+\*?(?:\./)?(.+)")  # as nodes/common.sh reads it
+SUM_LINE = re.compile(r"([0-9a-f]{64})\s+\*?(?:\./)?(.+)")  # as nodes/lib/software.sh reads it
 TABLE = FILES / "nodes/software.tsv"
 SUMS = "SHA256SUMS"
 SUMS_LIMIT_BYTES = 1 << 20
@@ -145,7 +145,7 @@ QUESTIONS = (
         name="software-mirror",
         asks="Does the mirror hold every pinned file, and the sums?",
         why="Nodes without a way to the internet fetch from it alone; a file that is missing stops their set-up.",
-        source="nodes/common.sh, software::use_mirror",
+        source="nodes/lib/software.sh, software::use_mirror",
         permissions=("s3:GetObject",),
         examples=(
             (Status.FAULT, "there is no s3://corp-mirror/software/SHA256SUMS"),

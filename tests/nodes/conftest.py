@@ -96,7 +96,7 @@ def bundle_files() -> dict[str, tuple[bytes, int]]:
                 files[str(path.relative_to(ROOT))] = (path.read_bytes(), path.stat().st_mode & 0o755)
     template = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)  # noqa: S701  (no HTML)
     text = template.from_string((ROOT / "templates/node.env.j2").read_text()).render(NODE_ENV)
-    files["node.env"] = (text.encode(), 0o644)
+    files["node.env"] = (f"{text}NODE_KIND=compute\n".encode(), 0o644)
     files["containers.txt"] = (b"# images\ndocker://nvcr.io#nvidia/pytorch:24.01-py3\n", 0o644)
     files["acceptance.json"] = (b"{}\n", 0o644)
     files["instances.json"] = (b'{"schema": 1, "queues": {}, "instance_types": {}}\n', 0o644)
@@ -191,8 +191,8 @@ def name_bundle(host: machine.Host, name: str, content: bytes, *values: str) -> 
 
 
 def bash(script: str) -> subprocess.CompletedProcess[str]:
-    """Run a bash script here, with common.sh sourced."""
-    text = f"source '{ROOT}/nodes/common.sh'\n{script}"
+    """Run a bash script here, with nodes/lib sourced."""
+    text = f"source '{ROOT}/nodes/lib/all.sh'\n{script}"
     return subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
 
 

@@ -272,8 +272,8 @@ class Sweep:
         return self._result(len(found), len(chosen), self.faults)
 
     def _choose(self, found: list[Point]) -> list[Point]:
-        """Of the script and what is its own, and of common.sh what no script before has shown."""
-        shared = [point for point in found if Path(point[0]).name == "common.sh"]
+        """Of the script and what is its own, and of nodes/lib what no script before has shown."""
+        shared = [point for point in found if "/nodes/lib/" in point[0]]
         own = [point for point in found if point not in shared]
         fresh = [point for point in shared if point not in self.seen]
         self.seen.update(fresh)

@@ -68,7 +68,10 @@ DAYS = {
         "head",
         f"{HANGS}; {FRESH}; echo STEP_TIMEOUT_S=2 >>/etc/slipway/node.env",
         NO_AWS,
-        ("FAULT host=head step=headnode/15-node-exporter exit=124 exceeded 2 s",),
+        (
+            "WARNING host=head step=headnode/15-node-exporter exit=124",
+            "FAULT host=head step=headnode/20-prometheus exit=124 exceeded 2 s",
+        ),
     ),
     "compute: S3 does not answer": Day(
         "compute",
@@ -82,7 +85,7 @@ DAYS = {
         f"{SAYS.format(text=NO_NETWORK, code=255)}; {FRESH}",
         NO_AWS,
         (
-            "FAULT host=head step=headnode/15-node-exporter exit=1",
+            "FAULT host=head step=headnode/20-prometheus exit=1",
             "Could not connect to the endpoint URL",
             "hint=SOFTWARE_MIRROR must hold",
         ),
@@ -91,7 +94,7 @@ DAYS = {
         "head",
         f"{SAYS.format(text=NO_CREDENTIALS, code=255)}; {FRESH}",
         NO_AWS,
-        ("FAULT host=head step=headnode/15-node-exporter exit=1", "Unable to locate credentials"),
+        ("FAULT host=head step=headnode/20-prometheus exit=1", "Unable to locate credentials"),
     ),
     "compute: the clock is wrong": Day(
         "compute",
@@ -184,32 +187,26 @@ LONELY = {
         f"mv /srv/acceptance.pyz {CURRENT}/",
         "acceptance.pyz does not start",
     ),
-    "head: its state cannot be shared": (
-        "headnode/steps/90-report.sh",
+    "its state cannot be shared": (
+        "nodes/steps/90-report.sh",
         "rm -f /fsx/logs/slipway/nodes/*.json; mount -o remount,ro /fsx",  # what is there already is not written again
         "mount -o remount,rw /fsx",
         "could not be shared",
     ),
-    "compute: its state cannot be shared": (
-        "compute/steps/90-report.sh",
-        "rm -f /fsx/logs/slipway/nodes/*.json; mount -o remount,ro /fsx",
-        "mount -o remount,rw /fsx",
-        "could not be shared",
-    ),
     "a line of the site's table is damaged": (
-        "compute/steps/15-node-exporter.sh",
+        "nodes/steps/15-node-exporter.sh",
         "printf 'node_exporter\\t1.9.1\\tabc\\thttps://x\\n' >/etc/slipway/software.tsv",
         "rm /etc/slipway/software.tsv",
         "/etc/slipway/software.tsv: line of node_exporter: not NAME, VERSION, SHA256, URL separated by tabs",
     ),
     "the mirror names a file that it does not hold": (
-        "compute/steps/15-node-exporter.sh",
+        "nodes/steps/15-node-exporter.sh",
         f"{FRESH}; mv {MIRROR}/node_exporter-1.9.1.linux-amd64.tar.gz /srv/",
         f"mv /srv/node_exporter-1.9.1.linux-amd64.tar.gz {MIRROR}/",
         "cannot fetch s3://mirror/node_exporter-1.9.1.linux-amd64.tar.gz",
     ),
     "a release without its program": (
-        "compute/steps/15-node-exporter.sh",
+        "nodes/steps/15-node-exporter.sh",
         f"{FRESH}; cp -r {MIRROR} /srv/s3/thin; cd /srv/s3/thin; mkdir a; tar czf node_exporter-1.9.1.linux-amd64.tar.gz a; "
         "sha256sum *.tar.gz >SHA256SUMS; echo SOFTWARE_MIRROR=s3://thin >>/etc/slipway/node.env",
         f"cp {CURRENT}/node.env /etc/slipway/node.env",
@@ -231,7 +228,7 @@ def test_a_step_that_fails_says_why_and_what_to_do(installed: Host, name: str) -
 
 UNIT_THAT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={}\n"
 # The clock of the wait runs fast: each pause counts for 20 s.
-COMMON = f"source {CURRENT}/nodes/common.sh; sleep() {{ /bin/sleep 0.2; SECONDS=$((SECONDS + 20)); }}"
+COMMON = f"source {CURRENT}/nodes/lib/all.sh; sleep() {{ /bin/sleep 0.2; SECONDS=$((SECONDS + 20)); }}"
 
 
 def test_service_that_does_not_come_up_is_told_with_its_own_words(installed: Host) -> None:

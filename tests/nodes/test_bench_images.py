@@ -19,7 +19,7 @@ import os, pathlib, subprocess, sys
 from bench.bootstrap import images
 images._own_places(pathlib.Path(sys.argv[1]))
 print(os.listdir("/var/lib/slipway"), os.listdir("/var/log/slipway"))
-script = "source {ROOT}/nodes/common.sh && background::status containers failed of-the-bench /x"
+script = "source {ROOT}/nodes/lib/all.sh && background::status containers failed of-the-bench /x"
 subprocess.run(["bash", "-c", script], check=True, stdout=subprocess.DEVNULL)
 print(os.listdir("/var/lib/slipway"), os.listdir("/var/log/slipway"), os.path.isdir("/var/lib/dpkg"))
 """

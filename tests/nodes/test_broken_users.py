@@ -112,7 +112,7 @@ def test_roots_file_among_the_users_is_written_beside_no_link(clean: Host) -> No
 
 
 def test_no_user_can_hold_the_locks_of_the_setup(clean: Host) -> None:
-    common = "source /opt/slipway/current/nodes/common.sh"
+    common = "source /opt/slipway/current/nodes/lib/all.sh"
     clean.run(f"{common}; mkdir -p /run/slipway; touch /run/slipway/setup.lock; file::lock /run/slipway/setup.lock")
     clean.run("/opt/slipway/current/headnode/steps/10-fsx-layout.sh")
     clean.run("/usr/bin/python3 -B /opt/slipway/current/nodes/health --record || true")
@@ -135,7 +135,7 @@ def test_a_bad_bound_of_the_steps_is_told_and_no_step_runs(clean: Host) -> None:
         'STEP=/opt/slipway/current/headnode/steps/10-fsx-layout.sh; steps::run_one headnode "$STEP" || echo "ended $?"'
     )
     out = clean.run(
-        f"source /opt/slipway/current/nodes/common.sh; NODE_ENV[STEP_TIMEOUT_S]='$(touch /srv/ran)'; {run}; ls /srv/ran || true"
+        f"source /opt/slipway/current/nodes/lib/all.sh; NODE_ENV[STEP_TIMEOUT_S]='$(touch /srv/ran)'; {run}; ls /srv/ran || true"
     ).stdout
     assert "STEP_TIMEOUT_S = '$(touch /srv/ran)': not a whole number" in out
     assert "ended 1" in out
@@ -153,7 +153,7 @@ def test_a_step_during_which_the_clock_is_set_back_has_its_true_time(clean: Host
     step = "#!/bin/bash\n# A step.\n# on failure: stop\n# timeout: 60 s\nexit 0\n"
     clean.put("/srv/10-step.sh", step.encode(), 0o755)
     clean.run(
-        "date +%s >/srv/n; mkdir -p /var/log/slipway /var/lib/slipway/steps; source /opt/slipway/current/nodes/common.sh; "
+        "date +%s >/srv/n; mkdir -p /var/log/slipway /var/lib/slipway/steps; source /opt/slipway/current/nodes/lib/all.sh; "
         "PATH=/srv/clock:$PATH; steps::run_one compute /srv/10-step.sh"
     )
     record = json.loads(

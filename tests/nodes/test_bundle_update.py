@@ -37,12 +37,12 @@ STEP = """\
 # on failure: stop
 # timeout: 60 s
 set -euo pipefail
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/common.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 """
-PARTS = ("nodes/common.sh", "nodes/use-bundle.sh", "nodes/load-bundle.sh", "headnode/setup-headnode.sh")
-PARTS += ("compute/setup-compute.sh", "nodes/status/node_status.py", "headnode/steps/90-report.sh")
+PARTS = (*(f"nodes/lib/{path.name}" for path in sorted((ROOT / "nodes/lib").iterdir()) if path.is_file()),)
+PARTS += ("nodes/use-bundle.sh", "nodes/load-bundle.sh", "headnode/setup-headnode.sh")
+PARTS += ("compute/setup-compute.sh", "nodes/status/node_status.py", "nodes/steps/90-report.sh")
 PARTS += ("nodes/update/running-nodes.sh", "nodes/update/this-node.sh", "headnode/steps/85-update-nodes.sh")
-PARTS += ("compute/steps/90-report.sh",)
 
 
 def bundle(version: str, body: str = "") -> bytes:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from slipway.node_steps import KINDS, steps_of
+
 from .conftest import ROOT, bash
 
 NASTY = [
@@ -164,7 +166,7 @@ def test_software_find_tells_versions_apart() -> None:
 
 
 def test_head_comments_are_complete() -> None:
-    steps = [*(ROOT / "headnode/steps").glob("*.sh"), *(ROOT / "compute/steps").glob("*.sh")]
+    steps = [path for kind in KINDS for path, _ in steps_of(kind)]
     assert len(steps) >= 13
     for step in steps:
         script = f"for name in needs permission 'how often' 'on failure' timeout takes; do steps::head {step} \"$name\"; echo; done"

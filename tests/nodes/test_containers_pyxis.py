@@ -13,8 +13,8 @@ from .host import Host
 
 pytestmark = pytest.mark.hosts
 STANDINS = ROOT / "rehearsal/standins"
-STEP = "/opt/slipway/current/headnode/steps/45-container-runtime.sh"
-COMPUTE = "/opt/slipway/current/compute/steps/35-container-runtime.sh"
+RUN = "sed -i s/^NODE_KIND=.*/NODE_KIND={}/ /etc/slipway/node.env; /opt/slipway/current/nodes/steps/35-container-runtime.sh"
+STEP, COMPUTE = RUN.format("headnode"), RUN.format("compute")
 CHECK = "bash /fsx/scripts/check-containers.sh"
 IMAGE = "/fsx/containers/probe.sqsh"
 PLUGIN = "/usr/local/lib/slurm/spank_pyxis.so"

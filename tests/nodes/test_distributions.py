@@ -26,6 +26,7 @@ import pytest
 
 from rehearsal.standins import hardware
 from slipway.bundle import acceptance_program
+from slipway.node_steps import steps_of
 
 from . import coverage_bash, distributions
 from . import host as machine
@@ -218,7 +219,7 @@ def steps(said: str, kind: str) -> list[tuple[str, str]]:
 
 
 def every(kind: str) -> list[tuple[str, str]]:
-    return [(path.stem, "ok") for path in sorted((ROOT / KINDS[kind] / "steps").glob("*.sh"))]
+    return [(path.stem, "ok") for path, _ in steps_of(KINDS[kind])]
 
 
 def units(node: Host) -> dict[str, str]:

@@ -311,16 +311,16 @@ def test_exporter_that_ends_later_is_told(gpus: Host) -> None:
 
 
 def test_exporter_without_an_answer_fails_after_its_time(gpus: Host) -> None:
-    script = "sed -i 's/VERIFY_TIMEOUT_S=120/VERIFY_TIMEOUT_S=1/' /opt/slipway/current/nodes/collectors/gpu-exporter.sh"
-    gpus.run(f"cp -a /opt/slipway/current/nodes/collectors/gpu-exporter.sh /srv/keep; {script}")
+    script = "sed -i 's/VERIFY_TIMEOUT_S=120/VERIFY_TIMEOUT_S=1/' /opt/slipway/current/nodes/metrics/gpu-exporter.sh"
+    gpus.run(f"cp -a /opt/slipway/current/nodes/metrics/gpu-exporter.sh /srv/keep; {script}")
     gpus.put("/usr/local/bin/dcgm-exporter", b"#!/bin/bash\nexec sleep 600\n", 0o755)
     found = start(gpus, "failed")
-    gpus.run("cp -a /srv/keep /opt/slipway/current/nodes/collectors/gpu-exporter.sh")
+    gpus.run("cp -a /srv/keep /opt/slipway/current/nodes/metrics/gpu-exporter.sh")
     assert "no answer on http://127.0.0.1:9400/metrics after 1 s" in found["detail"]
 
 
 def test_second_run_by_hand_waits_for_the_first(gpus: Host) -> None:
-    script = "/opt/slipway/current/nodes/collectors/gpu-exporter.sh"
+    script = "/opt/slipway/current/nodes/metrics/gpu-exporter.sh"
     gpus.run(f"sed 's/IMPORT_TIMEOUT_S=1200/IMPORT_TIMEOUT_S=1/' {script} >{script}.test; chmod +x {script}.test")
     done = gpus.run(
         f"mkdir -p /var/lib/slipway/gpu-exporter; exec 8>/var/lib/slipway/gpu-exporter/lock; flock 8; {script}.test prepare",
@@ -332,7 +332,7 @@ def test_second_run_by_hand_waits_for_the_first(gpus: Host) -> None:
 
 
 def test_unknown_word_is_wrong_use(gpus: Host) -> None:
-    done = gpus.run("/opt/slipway/current/nodes/collectors/gpu-exporter.sh sing", check=False)
+    done = gpus.run("/opt/slipway/current/nodes/metrics/gpu-exporter.sh sing", check=False)
     assert done.returncode == 1
     assert "usage: gpu-exporter.sh" in done.stdout
 
@@ -367,7 +367,7 @@ def agent(machine: Host) -> Host:
 
 def test_agent_is_told_once_and_keeps_parallelclusters_configuration(agent: Host) -> None:
     for _ in range(2):
-        step(agent, "compute/steps/40-cloudwatch-agent.sh")
+        step(agent, "nodes/steps/40-cloudwatch-agent.sh")
     assert agent.run("cat /srv/cloudwatch").stdout == "-a append-config -m ec2 -s -c file:/etc/slipway/slipway.json\n"
     # The agent keeps files by their last name: ours must not be ParallelCluster's.
     assert "ParallelCluster" in agent.run(f"cat {KEPT}/file_amazon-cloudwatch-agent.json").stdout
@@ -384,20 +384,20 @@ def test_agent_is_told_once_and_keeps_parallelclusters_configuration(agent: Host
 )
 def test_metrics_that_parallelcluster_collects_are_not_collected_twice(agent: Host, file: str) -> None:
     agent.put(file, b'{"metrics": {"metrics_collected": {"mem": {}}}}\n')
-    assert "adds the logs only" in step(agent, "headnode/steps/40-cloudwatch-agent.sh")
+    assert "adds the logs only" in step(agent, "nodes/steps/40-cloudwatch-agent.sh")
     assert set(json.loads(agent.run(f"cat {KEPT}/file_slipway.json").stdout)) == {"logs"}
 
 
 def test_agent_that_refuses_is_told_and_asked_again(agent: Host) -> None:
     agent.run("touch /srv/agent-refuses")
-    done = agent.run(STEP.format("compute/steps/40-cloudwatch-agent.sh"), check=False)
+    done = agent.run(STEP.format("nodes/steps/40-cloudwatch-agent.sh"), check=False)
     assert done.returncode == 1
     assert "the CloudWatch agent refuses /etc/slipway/slipway.json" in done.stdout
     agent.run("rm /srv/agent-refuses")
-    step(agent, "compute/steps/40-cloudwatch-agent.sh")
+    step(agent, "nodes/steps/40-cloudwatch-agent.sh")
     assert agent.run("wc -l </srv/cloudwatch").stdout == "2\n"
 
 
 def test_node_without_the_agent_has_its_configuration_ready(agent: Host) -> None:
     agent.run(f"rm {CONTROL}")
-    assert "no CloudWatch agent on this node" in step(agent, "compute/steps/40-cloudwatch-agent.sh")
+    assert "no CloudWatch agent on this node" in step(agent, "nodes/steps/40-cloudwatch-agent.sh")

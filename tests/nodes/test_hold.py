@@ -10,7 +10,7 @@ from .host import Host
 from .installed import install, step
 
 pytestmark = pytest.mark.hosts
-HOLD = "compute/steps/11-hold-packages"
+HOLD = "nodes/steps/11-hold-packages"
 # Made with dpkg-deb: empty packages with the names that count, and some that must not be held.
 HELD = [
     "efa",
@@ -65,7 +65,7 @@ def test_what_a_site_holds_stays_held(node: Host) -> None:
 
 
 def test_head_node_does_the_same(node: Host) -> None:
-    assert "nothing to hold" in step(node, "headnode/steps/11-hold-packages").stdout
+    assert "nothing to hold" in step(node, "nodes/steps/11-hold-packages").stdout
 
 
 def test_unattended_upgrades_is_told_the_same_names(node: Host) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from rehearsal.hosts.spec import HostSpec
 from rehearsal.standins import hardware
+from slipway.node_steps import steps_of
 
 from . import coverage_bash, nccl_host, registry
 from .conftest import AWS, LOAD, ROOT, bundle_files, name_bundle, pack
@@ -30,7 +31,7 @@ INSTALL = """
 mkdir -p /opt/slipway/releases/sweep /etc/slipway /var/log/slipway /var/lib/slipway /var/cache/slipway /var/lib/prometheus
 tar --extract --gzip --no-same-owner --file /srv/s3/assets/bundle.gz --directory /opt/slipway/releases/sweep
 ln -sfn /opt/slipway/releases/sweep /opt/slipway/current
-cp /opt/slipway/current/node.env /etc/slipway/node.env
+{ cat /opt/slipway/current/node.env; echo NODE_KIND=headnode; } >/etc/slipway/node.env
 """
 AGENT = "/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
 
@@ -46,7 +47,7 @@ NODES = b"#!/bin/bash\nprintf 'n-1 idle\\nn-2 mixed\\nn-3 idle~\\n'\n"
 
 
 def plan(scripts: list[dict[str, Any]], own: int = 4, shared: int = 2, names: list[str] | None = None) -> bytes:
-    """What sweep.py is told: own and shared, how many commands of a script and of common.sh it kills at; names: scripts."""
+    """What sweep.py is told: own and shared, how many commands of a script and of nodes/lib it kills at; names: scripts."""
     everything = os.environ.get("SLIPWAY_SWEEP") == "all"
     seed = int(os.environ.get("SLIPWAY_SWEEP_SEED", "1"))
     numbers = {"own": 0 if everything else own, "shared": 0 if everything else shared, "seed": seed}
@@ -70,8 +71,9 @@ def sweep(host: Host, scripts: list[dict[str, Any]], **chosen: Any) -> None:
 def steps(kind: str) -> list[dict[str, Any]]:
     """An entry a step, in their order; the first one of a kind begins anew."""
     found = []
-    for number, step in enumerate(sorted((ROOT / kind / "steps").glob("[0-9][0-9]-*.sh"))):
-        argv = [f"{CURRENT}/{kind}/steps/{step.name}"]
+    files = [path for path, _ in steps_of(kind) if kind == "headnode" or kind in path.parts]  # those of both kinds once
+    for number, step in enumerate(files):
+        argv = [f"{CURRENT}/{step.relative_to(ROOT)}"]
         entry = {"name": f"{kind}/{step.name}", "argv": argv, "reset": number == 0}
         # Those that unpack 100 MB each time take as long as five others.
         found.append(entry | ({"most": 2} if step.stem in ("15-node-exporter", "20-prometheus") else {}))

@@ -17,7 +17,7 @@ import pytest
 
 from .conftest import ROOT
 
-COLLECTORS = ROOT / "nodes/collectors"
+COLLECTORS = ROOT / "nodes/metrics"
 LLITE_STATS = """\
 snapshot_time             1795843918.123456789 secs.nsecs
 read_bytes                12 samples [bytes] 4096 1048576 5242880

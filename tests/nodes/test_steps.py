@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from .conftest import LOAD, ROOT
+from slipway.node_steps import steps_of
+
+from .conftest import LOAD
 from .host import Host
 
 pytestmark = pytest.mark.hosts
@@ -28,7 +30,7 @@ def head(node: Host) -> Host:
 
 def test_every_step_reports_its_time(head: Host) -> None:
     log = head.run("cat /var/log/slipway/setup.log").stdout
-    steps = [step.stem for step in sorted((ROOT / "headnode/steps").glob("*.sh"))]
+    steps = [path.stem for path, _ in steps_of("headnode")]
     assert re.findall(r"step headnode/(\S+) ok \d+\.\d s", log) == steps
 
 
@@ -69,7 +71,7 @@ def test_fsx_has_the_layout_of_the_guide(head: Host) -> None:
 
 def test_deploy_time_values_win_over_the_bundle(head: Host) -> None:
     value = head.run(
-        "source /opt/slipway/current/nodes/common.sh; env::load /etc/slipway/node.env; env::get RESULTS_BUCKET"
+        "source /opt/slipway/current/nodes/lib/all.sh; env::load /etc/slipway/node.env; env::get RESULTS_BUCKET"
     ).stdout
     assert value == "results-1"
 
@@ -159,8 +161,8 @@ def test_compute_node_twice_the_same(node: Host) -> None:
     node.run("mkdir -p /var/lib/slipway/steps; echo '{}' >/var/lib/slipway/steps/05-of-an-earlier-release.json")
     first = node.run(COMPUTE).stdout
     assert "step compute/30-nccl ok" in first
-    records = node.run("cd /var/lib/slipway/steps && ls").stdout.replace(".json", ".sh")
-    assert records == node.run("cd /opt/slipway/current/compute/steps && ls").stdout
+    records = node.run("cd /var/lib/slipway/steps && ls").stdout.split()
+    assert records == [f"{path.stem}.json" for path, _ in steps_of("compute")]
     before = node.snapshot("/fsx/logs")
     node.run(COMPUTE)
     after = node.snapshot("/fsx/logs")

@@ -121,7 +121,7 @@ def wait(condition: object, seconds: float = 30) -> None:
 
 def test_worst_case_of_all_intervals_is_within_the_bounds() -> None:
     """Up within 30 s of its node, gone within 60 s of its end: the sum of what each part may take."""
-    unit = (ROOT / "nodes/units/slipway-slurm-targets.service").read_text()
+    unit = (ROOT / "headnode/units/slipway-slurm-targets.service").read_text()
     config = (ROOT / "templates/prometheus.yml.j2").read_text()
     every = re.search(r"--every (\d+)", unit)
     scrape = re.search(r"^  scrape_interval: (\d+)s", config, re.MULTILINE)

@@ -24,7 +24,7 @@ AMP = "https://aps-workspaces.us-east-1.amazonaws.com/workspaces/ws-1/api/v1/rem
 def render(template: str, tmp_path: Path, *pairs: str, **values: str) -> subprocess.CompletedProcess[str]:
     env = tmp_path / "node.env"
     env.write_text("".join(f"{key}={value}\n" for key, value in {**NODE_ENV, **values}.items()))
-    command = [sys.executable, str(ROOT / "nodes/render.py"), str(ROOT / "templates" / template)]
+    command = [sys.executable, str(ROOT / "nodes/lib/render.py"), str(ROOT / "templates" / template)]
     command += ["--env", str(env), "--output", str(tmp_path / "out"), *pairs]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
@@ -79,7 +79,7 @@ def test_remote_write_is_signed_in_the_clusters_region(tmp_path: Path) -> None:
 def test_missing_key_is_named(tmp_path: Path) -> None:
     env = tmp_path / "node.env"
     env.write_text("REGION=us-east-1\n")
-    command = [sys.executable, str(ROOT / "nodes/render.py"), str(ROOT / "templates/prometheus.yml.j2")]
+    command = [sys.executable, str(ROOT / "nodes/lib/render.py"), str(ROOT / "templates/prometheus.yml.j2")]
     command += ["--env", str(env), "--output", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
@@ -94,7 +94,7 @@ def test_missing_key_is_named(tmp_path: Path) -> None:
 def test_bad_line_of_node_env_is_refused(line: str, tmp_path: Path) -> None:
     env = tmp_path / "node.env"
     env.write_text(f"GOOD=1\n{line}\n")
-    command = [sys.executable, str(ROOT / "nodes/render.py"), str(ROOT / "templates/node.env.j2")]
+    command = [sys.executable, str(ROOT / "nodes/lib/render.py"), str(ROOT / "templates/node.env.j2")]
     done = subprocess.run(
         [*command, "--env", str(env), "--output", str(tmp_path / "out")], capture_output=True, text=True, check=False
     )

@@ -15,7 +15,7 @@ HEAD, COMPUTE = LOAD.format(kind="head"), LOAD.format(kind="compute")
 USE = (ROOT / "nodes/use-bundle.sh").read_bytes()
 THIN = {
     "nodes/use-bundle.sh": (USE, 0o755),
-    "nodes/common.sh": (b"", 0o644),
+    "nodes/lib/all.sh": (b"", 0o644),
     "node.env": (b"A=1\n", 0o644),
 }
 
@@ -70,6 +70,7 @@ def test_values_of_bundle_arguments_and_site_in_this_order(node: Host) -> None:
     assert lines == [
         "VERSION=old",
         "REGION=us-east-1",
+        "NODE_KIND=headnode",
         "RESULTS_BUCKET=results-1",
         "VERSION=argument",
         'NASTY=$(touch /srv/canary) `id` "x" = y',

@@ -19,7 +19,7 @@ from slipway.settings import Examination, Settings, examine, load_settings
 from slipway.settings.rules import RULES, RULES_BY_NAME, Rule, rule_faults, slurm
 from slipway.settings.rules import storage as rules_storage
 from slipway.settings.rules.place import MAX_TAGS
-from slipway.settings.rules.software import COMPUTE_STEPS_S, HEAD_STEPS_S, NODE_TIMEOUT_S
+from slipway.settings.rules.software import NODE_TIMEOUT_S
 from slipway.settings.source import HIDDEN, MAX_BYTES, read_source
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -256,14 +256,6 @@ def test_the_value_of_a_key_for_secrets_is_not_repeated(tmp_path: Path, key: str
 
 
 # --- numbers that stand elsewhere too
-
-
-@pytest.mark.parametrize(("folder", "seconds"), [("headnode/steps", HEAD_STEPS_S), ("compute/steps", COMPUTE_STEPS_S)])
-def test_the_time_of_our_steps_is_the_sum_of_their_time_outs(folder: str, seconds: int) -> None:
-    heads = [step.read_text(encoding="utf-8") for step in (REPOSITORY / folder).glob("*.sh")]
-    limits = [re.search(r"^# timeout: (\d+) s$", head, re.MULTILINE) for head in heads]
-    assert sum(int(limit[1]) for limit in limits if limit) == seconds
-    assert all(limits)
 
 
 PCLUSTER = REPOSITORY / ".venv-pcluster/bin/python"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from slipway.documentation import REPOSITORY
-from slipway.nodes_page import HeadFault, head, nodes_page
+from slipway.node_steps import KINDS, seconds, steps_of
+from slipway.nodes_page import HeadFault, nodes_page
 
 STEP = """#!/bin/bash
 # Starts the thing (port 1),
@@ -48,7 +49,7 @@ def tree(tmp_path: Path) -> Path:
         "compute/steps/10-thing.sh": STEP.replace("slipway-thing.service", "slipway-other.service"),
         "headnode/user/user.sh": SCRIPT,
         "headnode/user/sourced.sh": "# no program\n",
-        "nodes/units/slipway-thing.service": UNIT,
+        "nodes/metrics/units/slipway-thing.service": UNIT,
         "templates/slipway-thing.timer.j2": TIMER,
     }
     for name, text in files.items():
@@ -109,16 +110,16 @@ def test_a_row_a_step_script_and_unit(tree: Path) -> None:
             "headnode/user/user.sh:9: its head has no line '# permission:",
         ),
         (
-            "nodes/units/slipway-thing.service",
+            "nodes/metrics/units/slipway-thing.service",
             "Description=",
             "Note=",
-            "nodes/units/slipway-thing.service:1: no Description=",
+            "nodes/metrics/units/slipway-thing.service:1: no Description=",
         ),
         (
             "headnode/steps/10-thing.sh",
             "slipway-thing",
             "slipway-none",
-            "nodes/units/slipway-thing.service:1: no step names",
+            "nodes/metrics/units/slipway-thing.service:1: no step names",
         ),
     ],
 )
@@ -142,6 +143,30 @@ def test_all_faults_at_once(tree: Path) -> None:
 
 def test_every_step_of_the_repository_has_its_row() -> None:
     page = nodes_page(REPOSITORY)
-    for kind in ("headnode", "compute"):
-        for step in (REPOSITORY / kind / "steps").glob("[0-9][0-9]-*.sh"):
-            assert f"| `{step.stem}` | {head(step.read_text(encoding='utf-8')).does}" in page
+    for kind in KINDS:
+        for step, found in steps_of(kind):
+            assert f"| `{step.stem}` | {found.does}" in page
+
+
+SHARED = STEP.replace("# permission", "# runs on: headnode compute\n# permission")
+
+
+def test_a_step_of_both_kinds_runs_in_the_order_of_its_number_on_the_kinds_that_it_names(tree: Path) -> None:
+    (tree / "nodes/steps").mkdir()
+    (tree / "nodes/steps/05-first.sh").write_text(SHARED, encoding="utf-8")
+    (tree / "nodes/steps/50-last.sh").write_text(SHARED.replace("headnode compute", "compute"), encoding="utf-8")
+    assert [path.stem for path, _ in steps_of("headnode", tree)] == ["05-first", "10-thing"]
+    assert [path.stem for path, _ in steps_of("compute", tree)] == ["05-first", "10-thing", "50-last"]
+    assert seconds("compute", tree) == 3 * 60
+    page = nodes_page(tree)
+    assert page.count("| `05-first` |") == 2
+    assert page.count("| `50-last` |") == 1
+
+
+@pytest.mark.parametrize("line", ["", "# runs on: login\n", "# runs on:\n"])
+def test_a_shared_step_names_the_kinds_that_it_runs_on(tree: Path, line: str) -> None:
+    (tree / "nodes/steps").mkdir()
+    step = SHARED.replace("# runs on: headnode compute\n", line)
+    (tree / "nodes/steps/05-first.sh").write_text(step, encoding="utf-8")
+    with pytest.raises(HeadFault, match=r"nodes/steps/05-first\.sh.*runs on"):
+        nodes_page(tree)

@@ -88,11 +88,11 @@ def test_contents(settings: Settings, checkout: Path, tmp_path: Path) -> None:
     assert list(found) == [
         "acceptance.json",
         "acceptance.pyz",
-        "nodes/run.sh",
         "containers.txt",
         "headnode/notes.txt",
         "instances.json",
         "node.env",
+        "nodes/run.sh",
         "templates/node.env.j2",
     ]
     assert {name for name, member in found.items() if member.mode == 0o755} == {"nodes/run.sh", "acceptance.pyz"}

@@ -78,7 +78,7 @@ def test_nodes_read_exactly_the_parameter_of_their_cluster_and_write_none(policy
 # What the nodes' policies allow -> the file that calls it, and how.
 CALLERS = {
     "ssm:GetParameter": ("nodes/load-bundle.sh", "ssm get-parameter"),
-    "s3:GetObject": ("nodes/common.sh", "aws s3 cp"),
+    "s3:GetObject": ("nodes/lib/fetch.sh", "aws s3 cp"),
     "logs:CreateLogStream": ("templates/amazon-cloudwatch-agent.json.j2", "log_stream_name"),
     "logs:DescribeLogStreams": ("templates/amazon-cloudwatch-agent.json.j2", "log_stream_name"),
     "logs:PutLogEvents": ("templates/amazon-cloudwatch-agent.json.j2", "log_group_name"),

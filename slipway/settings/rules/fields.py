@@ -345,7 +345,7 @@ FIELD_RULES = (
     Rule(
         name="mirror",
         why="Nodes fetch software with the AWS CLI or curl.",
-        source="nodes/common.sh",
+        source="nodes/lib/fetch.sh",
         example="software_mirror = 'http://mirror.example.com/slipway/': must be an s3:// or https:// prefix",
     ),
     Rule(

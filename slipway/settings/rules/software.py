@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipway import node_steps
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import FILES
 from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
@@ -33,8 +34,6 @@ MOST_SECURITY_GROUPS, OUR_SECURITY_GROUPS = 5, 2  # VPC quotas, per network inte
 PRIVATE_ECR = re.compile(r"docker://\d{12}\.dkr\.ecr\.")
 
 NODE_TIMEOUT_S = 2100  # pcluster/constants.py NODE_BOOTSTRAP_TIMEOUT
-HEAD_STEPS_S = 1470  # sum of the time-outs in the heads of headnode/steps: the most that they can take
-COMPUTE_STEPS_S = 1060  # of compute/steps
 
 
 def _head_memory(s: Settings) -> Iterator[Finding]:
@@ -216,13 +215,12 @@ def _health_unused(s: Settings) -> Iterator[Finding]:
 
 
 def _scripts(s: Settings) -> Iterator[Finding]:
-    tables: list[tuple[Place, tuple[Script, ...], int]] = [
-        (("head_node", "scripts"), s.head_node.scripts, HEAD_STEPS_S)
-    ]
-    tables += [(("queues", index, "scripts"), queue.scripts, COMPUTE_STEPS_S) for index, queue in enumerate(s.queues)]
-    for place, scripts, own in tables:
+    tables: list[tuple[Place, tuple[Script, ...], str]] = [(("head_node", "scripts"), s.head_node.scripts, "headnode")]
+    tables += [(("queues", index, "scripts"), queue.scripts, "compute") for index, queue in enumerate(s.queues)]
+    for place, scripts, kind in tables:
         if scripts:
-            text = f"runs before a node is ready: {NODE_TIMEOUT_S - own} s are left for it, then creation fails"
+            left = NODE_TIMEOUT_S - node_steps.seconds(kind)
+            text = f"runs before a node is ready: {left} s are left for it, then creation fails"
             yield (*place, 0), text, "start what is slow in the background"
 
 

@@ -1,10 +1,18 @@
-# shellcheck shell=bash
-# hold-packages.sh: keeps kernel, Lustre client, NVIDIA driver and EFA at the versions that the image was built with.
-# Sourced by the steps, after common.sh. Other updates, security included, go on.
-#
-# A new kernel without its Lustre module leaves /fsx unmounted (aws-parallelcluster issues 4057, 5746); a new fabric
-# manager beside the old driver leaves the GPUs without NVLink (3034).
+#!/bin/bash
+# Keeps kernel, Lustre client, NVIDIA driver and EFA at the versions of the image.
+# needs: apt or dnf
+# runs on: headnode compute
+# permission: root
+# how often: once a node; safe to run again: only what is installed and not yet held is held
+# on failure: report
+# timeout: 90 s
+# takes: about 1.0 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 
+# Other updates, security included, go on. A new kernel without its Lustre module leaves /fsx unmounted
+# (aws-parallelcluster issues 4057, 5746); a new fabric manager with the old driver leaves the GPUs without NVLink (3034).
 readonly HOLD_KINDS='^(linux-(aws|generic|image|headers|modules|cloud-tools|tools)|kernel|lustre-client|kmod-lustre|(lib)?nvidia|kmod-nvidia|cuda-drivers|efa|libfabric|rdma-core|libnccl-ofi|aws-ofi-nccl|dkms)'
 readonly HOLD_APT_CONF=/etc/apt/apt.conf.d/60slipway-hold
 readonly HOLD_DNF_CONF=/etc/dnf/dnf.conf
@@ -81,3 +89,5 @@ hold::dnf() {
   printf '%s\n' '[main]' "$HOLD_DNF_MARK" "excludepkgs=$own" ${kept[@]+"${kept[@]}"} | file::put - "$HOLD_DNF_CONF" 0644
   log::info "dnf leaves alone: ${own:-nothing}"
 }
+
+hold::main

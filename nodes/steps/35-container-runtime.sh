@@ -1,6 +1,16 @@
-# shellcheck shell=bash
-# container-runtime.sh: turns enroot and pyxis on, which ParallelCluster's images bring installed but off. Sourced.
-#
+#!/bin/bash
+# Turns enroot and pyxis on: directories, enroot.conf, Slurm's plug-in stack.
+# needs: enroot and spank_pyxis.so of the image; without enroot it does nothing
+# runs on: headnode compute
+# permission: root
+# how often: once a node; safe to run again: Slurm is told only what changed
+# on failure: report
+# timeout: 90 s
+# takes: about 0.6 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
+
 # enroot's configuration and directories are each node's own; Slurm's plug-in stack is below /opt/slurm, which the head
 # node shares with all others. Source: the ParallelCluster guide, "Running containerized jobs with Pyxis" (read 2026-11).
 
@@ -91,7 +101,7 @@ runtime::head() { # PYXIS
   runtime::reconfigure
 }
 
-runtime::main() { # headnode|compute
+runtime::main() {
   local pyxis
   env::load "$SLIPWAY_NODE_ENV"
   pyxis=$(env::get CONTAINERS_PYXIS true)
@@ -105,9 +115,11 @@ runtime::main() { # headnode|compute
   runtime::namespaces
   if [ ! -d "$RUNTIME_SLURM" ]; then
     log::info "no Slurm in $RUNTIME_SLURM: pyxis is not configured"
-  elif [ "$1" = headnode ]; then
+  elif [ "$(env::get NODE_KIND)" = headnode ]; then
     runtime::head "$pyxis"
   elif [ "$pyxis" = true ]; then
     runtime::plugin >/dev/null
   fi
 }
+
+runtime::main

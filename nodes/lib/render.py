@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-BUNDLE = Path(__file__).resolve().parent.parent
+BUNDLE = Path(__file__).resolve().parents[2]
 _PAIR = re.compile(r"([A-Z][A-Z0-9_]*)=([^\x00-\x1f\x7f]*)")
 
 # jinja2 travels inside the bundle, so a node needs no package of its own for it.

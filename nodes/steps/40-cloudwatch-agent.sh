@@ -1,6 +1,16 @@
-# shellcheck shell=bash
-# cloudwatch-agent.sh: what the CloudWatch agent collects for us. Sourced by the steps, after common.sh.
-#
+#!/bin/bash
+# Writes what the CloudWatch agent collects for us, and tells the agent where it is there.
+# needs: python3; the agent is optional
+# runs on: headnode compute
+# permission: root
+# how often: once a node; safe to run again: the agent is told only when the file changed
+# on failure: report
+# timeout: 120 s
+# takes: about 0.2 s
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
+
 # ParallelCluster runs the agent with a configuration of its own: ours is appended, never put in its place. The agent
 # knows one metrics namespace only, and ParallelCluster's alarms of the head node read its default one; where
 # ParallelCluster collects metrics itself, ours is therefore loaded with the logs alone.
@@ -19,14 +29,14 @@ readonly PCLUSTER_CLOUDWATCH_CONFIGS=(
 )
 readonly CLOUDWATCH_TIMEOUT_S=60
 
-cloudwatch::main() { # NODE_KIND: headnode | compute
+cloudwatch::main() {
   local metrics=yes
   env::load "$SLIPWAY_NODE_ENV"
   if grep --quiet --no-messages '"metrics_collected"' "${PCLUSTER_CLOUDWATCH_CONFIGS[@]}"; then
     metrics=no
     log::info "ParallelCluster's agent configuration collects metrics of this node itself: ours adds the logs only"
   fi
-  file::render amazon-cloudwatch-agent.json.j2 "$CLOUDWATCH_CONFIG" 0644 "NODE_KIND=$1" "WITH_METRICS=$metrics"
+  file::render amazon-cloudwatch-agent.json.j2 "$CLOUDWATCH_CONFIG" 0644 "WITH_METRICS=$metrics"
   if [ ! -x "$CLOUDWATCH_CTL" ]; then
     log::info "no CloudWatch agent on this node: $CLOUDWATCH_CONFIG is ready for it"
     return 0
@@ -43,3 +53,5 @@ cloudwatch::load() {
     log::die "the CloudWatch agent refuses $CLOUDWATCH_CONFIG" "see $CLOUDWATCH_HOME/logs/configuration-validation.log"
   file::put "$CLOUDWATCH_CONFIG" "$CLOUDWATCH_LOADED" 0644
 }
+
+cloudwatch::main

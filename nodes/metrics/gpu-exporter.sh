@@ -6,11 +6,11 @@
 # how often: by slipway-gpu-exporter.service only; what is there is not fetched again, a killed run is taken up by the next
 # on failure: exit 1: systemd tries again after 60 s, five times an hour at most; background/gpu-exporter.json says why
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../common.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../common.sh"
+# shellcheck source-path=SCRIPTDIR source=../lib/all.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 
 readonly PROGRAM=/usr/local/bin/dcgm-exporter
-readonly PINS=$SLIPWAY_BUNDLE/nodes/collectors/dcgm.tsv
+readonly PINS=$SLIPWAY_BUNDLE/nodes/metrics/dcgm.tsv
 readonly SITE_COUNTERS=/etc/slipway/dcgm-counters.csv
 readonly COUNTERS_INSIDE=/etc/dcgm-exporter/default-counters.csv
 readonly HOME_DIR=$SLIPWAY_STATE_DIR/gpu-exporter
@@ -112,7 +112,7 @@ gpu_exporter::prepare() {
 }
 
 gpu_exporter::run() {
-  local counters=$SLIPWAY_BUNDLE/nodes/collectors/dcgm-counters.csv
+  local counters=$SLIPWAY_BUNDLE/nodes/metrics/dcgm-counters.csv
   [ ! -r "$SITE_COUNTERS" ] || counters=$SITE_COUNTERS
   export DCGM_EXPORTER_LISTEN=:9400 DCGM_EXPORTER_INTERVAL=$INTERVAL_MS DCGM_EXPORTER_COLLECTORS=$counters
   [ ! -x "$PROGRAM" ] || exec "$PROGRAM"

@@ -1,0 +1,93 @@
+# shellcheck shell=bash
+# file.sh: whole files, put in place by one rename, and only when they differ. Sourced by all.sh.
+
+# Puts a whole file in place: written beside its destination, then renamed over it. Equal content is left alone, so a
+# second run changes nothing. SOURCE "-" reads standard input.
+file::put() { # SOURCE DESTINATION MODE [OWNER:GROUP]
+  local source=$1 destination=$2 mode=$3 owner=${4:-root:root} fresh
+  fresh=$(file::fresh "$destination")
+  [ "$source" != - ] || source=/dev/stdin
+  # Never into a file or link that is there: others may write to the directory too (containers/ of /fsx). For the same
+  # reason a file of another owner is replaced, even when it is equal: its owner may have it open.
+  (set -o noclobber && cat "$source" >"$fresh") || file::put_failed "$destination" "$fresh"
+  if [ -f "$destination" ] && [ ! -L "$destination" ] && file::owned "$destination" "$owner" && cmp --silent "$fresh" "$destination"; then
+    rm -f "$fresh"
+    file::mode "$destination" "$mode"
+    return 0
+  fi
+  # Joined with && because callers test this function, which switches "set -e" off inside it.
+  if ! { chown "$owner" "$fresh" && chmod "$mode" "$fresh" && sync "$fresh" && mv --force --no-target-directory "$fresh" "$destination"; }; then
+    file::put_failed "$destination" "$fresh"
+  fi
+  log::info "wrote $destination"
+}
+
+# The name to make a file or directory under, before it gets its own: this process's alone, so that two at once do not
+# meet. What ended processes left is removed, and what somebody else put in its place.
+file::fresh() { # DESTINATION
+  local left own=${1%/*}/.${1##*/}.slipway-new.$$ gone=()
+  for left in "${1%/*}/.${1##*/}.slipway-new."*; do
+    if [ "$left" = "$own" ] || [ ! -d "/proc/${left##*.}" ]; then gone+=("$left"); fi
+  done
+  # By one process: there may be as many as somebody likes.
+  [ "${#gone[@]}" -eq 0 ] || printf '%s\0' "${gone[@]}" | xargs --null rm -rf -- || true
+  printf '%s' "$own"
+}
+
+file::put_failed() { # DESTINATION TEMPORARY_FILE
+  rm -f "$2" || true
+  log::die "cannot write $1" "is it read-only or full? see 'df -h ${1%/*}' and 'ls -ld ${1%/*}'"
+}
+
+file::owned() { # PATH OWNER:GROUP
+  [ "$(stat --format '%U:%G' "$1")" = "$2" ]
+}
+
+file::mode() { # PATH MODE: changes it only where it differs
+  local found
+  found=$(stat --format '%a' "$1")
+  [ "$((8#$found))" -eq "$((8#$2))" ] || chmod "$2" "$1"
+}
+
+# The file of a lock, which root alone may open: whoever can open a file, even only to read it, can hold a lock on it.
+file::lock() { # PATH
+  mkdir -p "${1%/*}"
+  (umask 077 && : >>"$1")
+  chmod 0600 "$1"
+}
+
+# The directory, made with MODE where it is absent. One that is there keeps its owner and mode: they are the user's.
+file::directory() { # PATH MODE [OWNER:GROUP]
+  local fresh
+  if [ -e "$1" ]; then
+    [ -d "$1" ] || log::die "$1 is there, but is no directory" "move it away and run the setup again"
+    return 0
+  fi
+  fresh=$(file::fresh "$1")
+  # Made under another name first, so that a kill never leaves the right name with the wrong mode.
+  if ! { mkdir -p "$fresh" && chown "${3:-root:root}" "$fresh" && chmod "$2" "$fresh" && mv --no-target-directory "$fresh" "$1"; }; then
+    rmdir "$fresh" || true
+    [ -d "$1" ] || file::put_failed "$1" "$fresh" # there: another process made it at the same moment
+  fi
+  log::info "made $1"
+}
+
+file::link() { # TARGET LINK: by one rename, and only when it differs
+  local fresh
+  [ "$(readlink "$2" || true)" != "$1" ] || return 0
+  fresh=$(file::fresh "$2")
+  ln --symbolic --force --no-dereference "$1" "$fresh"
+  mv --force --no-target-directory "$fresh" "$2"
+  log::info "linked $2 to $1"
+}
+
+# A template of the bundle, filled from node.env and KEY=VALUE pairs; put in place whole.
+file::render() { # TEMPLATE DESTINATION MODE [KEY=VALUE ...]
+  local rendered status=0
+  rendered=$(mktemp)
+  python3 "$SLIPWAY_BUNDLE/nodes/lib/render.py" "$SLIPWAY_BUNDLE/templates/$1" --env "$SLIPWAY_NODE_ENV" \
+    --output "$rendered" "${@:4}" || status=$?
+  [ "$status" -ne 0 ] || file::put "$rendered" "$2" "$3" || status=$?
+  rm -f "$rendered"
+  return "$status"
+}
