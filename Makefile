@@ -5,6 +5,9 @@ SHELL := /bin/bash
 SETTINGS ?= clusters/rehearsal.yaml
 SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance compute/slipway-health rehearsal/standins/enroot rehearsal/standins/apptainer 2>/dev/null)
 
+# $(call quoted,TEXT): TEXT as one word of the shell, whatever is in it.
+quoted = '$(subst ','\'',$(1))'
+
 .PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate clean
 
 help: ## Say what each target does
@@ -24,9 +27,9 @@ setup-test: setup-rehearsal
 
 rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.yaml)
 	@if ! tools/setup.sh root debian; then \
-	echo "setup: without: make setup-cloud && .venv/bin/slipway rehearse --cloud-only '$(SETTINGS)'" >&2; exit 3; fi
+	echo "setup: without: make setup-cloud && .venv/bin/slipway rehearse --cloud-only" $(call quoted,$(SETTINGS)) >&2; exit 3; fi
 	@tools/setup.sh deploy pcluster rehearsal hosts
-	@trap 'tools/setup.sh hand-back' EXIT; .venv/bin/slipway rehearse '$(SETTINGS)'
+	@trap 'tools/setup.sh hand-back' EXIT; .venv/bin/slipway rehearse $(call quoted,$(SETTINGS))
 
 test: setup-test ## All checks and tests
 	@$(MAKE) --no-print-directory check

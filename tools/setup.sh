@@ -27,7 +27,7 @@ setup::fits() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info 
 # $PYTHON or python3 where they fit, else the newest of this machine that does.
 setup::python() {
   local candidate
-  for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do
+  for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
     if [[ -n $candidate ]] && setup::fits "$candidate"; then
       command -v "$candidate"
       return
@@ -41,7 +41,7 @@ setup::python_installed() {
   local packages=(python3 python3-venv)
   setup::python && return
   # Ubuntu 22.04's python3 is 3.10; its 3.11 is a package next to it.
-  /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || packages=(python3.11 python3.11-venv)
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || packages=(python3.11 python3.11-venv)
   if ((EUID == 0)) && command -v apt-get >/dev/null; then
     debian::install_if_root "${packages[@]}" >&2 && setup::python && return
   fi
