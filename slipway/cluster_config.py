@@ -17,6 +17,8 @@ from slipway.settings import PARALLELCLUSTER_VERSION, Mount, Queue, Script, Sett
 
 PROVIDER_TEMPLATE = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates/custom_resource/cluster.yaml"
 """Key of ParallelCluster's custom resource in its bucket of each region, `REGION-aws-parallelcluster`."""
+FACTS_OUTPUT = "DeploymentFacts"
+"""Output of the cluster stack: `slipway.deployed.Deployment` as JSON."""
 COMPUTE_ROOT_VOLUME_GIB = 200  # system, EFA and CUDA take about 60 GiB; the rest is for container layers without NVMe
 NOBODY = "127.0.0.1/32"  # ParallelCluster opens SSH to the world when AllowedIps is left out
 THREADS_PER_CORE = 2  # all Intel and AMD types of the data file

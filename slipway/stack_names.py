@@ -1,11 +1,15 @@
-"""The names of a cluster's CloudFormation stacks, which the app makes and other commands look for."""
+"""The names of a cluster's CloudFormation stacks, which the app makes and other commands look for, and their states."""
 
 from __future__ import annotations
 
 STACKS = ("network", "storage", "observability", "cluster", "acceptance")
 """The stacks in the order in which they are made; `acceptance` only exists when the settings have a scenario."""
 
+COMPLETE = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"}
+ROLLED_BACK = "UPDATE_ROLLBACK_COMPLETE"
+"""The stack is as it was before the last update, which failed."""
+
 
 def stack_names(cluster: str) -> dict[str, str]:
-    """The name of each stack of `cluster`, by its entry in STACKS."""
+    """Return the name of each stack of `cluster`, by its entry in STACKS."""
     return {stack: f"{cluster}-{stack}" for stack in STACKS}

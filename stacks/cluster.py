@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +19,13 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from slipway.bundle import write_bundle
-from slipway.cluster_config import PROVIDER_TEMPLATE, ClusterFacts, bundle_parameter, cluster_configuration
+from slipway.cluster_config import (
+    FACTS_OUTPUT,
+    PROVIDER_TEMPLATE,
+    ClusterFacts,
+    bundle_parameter,
+    cluster_configuration,
+)
 from slipway.places import FILES
 from slipway.settings import Script, Settings
 from stacks.checks import accept
@@ -63,6 +71,8 @@ class ClusterStack(Stack):
         self.cluster = self._cluster(self._provider())
         self.head_node_id = self.cluster.get_att_string("headNode.instanceId")
         self._head_node_alarm()
+        facts = {"vpc_id": network.vpc.vpc_id, "facts": dataclasses.asdict(self._facts())}
+        CfnOutput(self, FACTS_OUTPUT, value=json.dumps(facts))  # ids and addresses have nothing to escape
         CfnOutput(self, "HeadNodeInstanceId", value=self.head_node_id)
         CfnOutput(self, "HeadNodePrivateIp", value=self.cluster.get_att_string("headNode.privateIpAddress"))
         CfnOutput(self, "ValidationMessages", value=self.cluster.get_att_string("validationMessages"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import shlex
@@ -19,12 +18,10 @@ from slipway.exchange.settings_block import block_text
 from slipway.files import refuse_existing, write_whole
 from slipway.settings import Queue, Settings, load_settings
 from slipway.settings.source import redacted
-from slipway.settings.write import get_at
 
 if TYPE_CHECKING:
     from slipway.deployed import Deployment
 
-MARK = "?"  # in no value of a configuration
 NAMES = {
     "head_node_subnet_id": "the head node's subnet",
     "compute_subnet_id": "the compute nodes' subnet",
@@ -36,7 +33,6 @@ NAMES = {
     "head_node_policy_arns": "the head node's policies",
     "compute_policy_arns": "the compute nodes' policies",
 }
-SHOWN_DIFFERENCES = 20
 
 
 def export_pcluster(
@@ -63,9 +59,9 @@ def export_pcluster(
     configuration = cluster_configuration(settings, facts)
     text = json.dumps(configuration, indent=2) + "\n" if as_json else configuration_text(settings, facts)
     _write(text, output, force)
-    warnings = _drift(configuration, deployment.configuration) if deployment else _placeholders(settings, facts)
-    for line in warnings:
-        print(redacted(line), file=sys.stderr)
+    if deployment is None:
+        for line in _placeholders(settings, facts):
+            print(redacted(line), file=sys.stderr)
     return EXIT_GOOD
 
 
@@ -116,10 +112,13 @@ def _write(text: str, output: Path | None, force: bool) -> None:
 
 
 def placeholders(settings: Settings, facts: ClusterFacts) -> dict[str, str]:
-    """Path in the configuration -> what stands there in place of a value that only a deployment knows."""
-    places = {path: NAMES[name] for path, name in _fact_places(settings, facts) if name in _unknown(settings)}
-    order = _leaves(cluster_configuration(settings, facts), ())
-    return {spell(path): places[path] for path, _ in order if path in places}
+    """Return each path in the configuration at which a placeholder is, and what it is a placeholder for."""
+    texts: dict[str, str] = {}
+    for name in _unknown(settings):
+        value = getattr(facts, name)
+        texts |= dict.fromkeys(value if isinstance(value, tuple) else (value,), NAMES[name])
+    leaves = _leaves(cluster_configuration(settings, facts), ())
+    return {spell(path): texts[leaf] for path, leaf in leaves if leaf in texts}
 
 
 def _unknown(settings: Settings) -> set[str]:
@@ -131,16 +130,6 @@ def _unknown(settings: Settings) -> set[str]:
         "file_system_id": settings.storage.fsx.file_system_id,
     }
     return {name for name in NAMES if not said.get(name)}
-
-
-def _fact_places(settings: Settings, facts: ClusterFacts) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Where each fact stands: found by making the configuration once more with that fact marked."""
-    plain = dict(_leaves(cluster_configuration(settings, facts), ()))
-    for name in NAMES:
-        value = getattr(facts, name)
-        marked: Any = tuple(f"{one}{MARK}" for one in value) if isinstance(value, tuple) else f"{value}{MARK}"
-        other = cluster_configuration(settings, dataclasses.replace(facts, **{name: marked}))
-        yield from ((path, name) for path, leaf in _leaves(other, ()) if plain.get(path) != leaf)
 
 
 def _leaves(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
@@ -162,25 +151,6 @@ def _placeholders(settings: Settings, facts: ClusterFacts) -> list[str]:
         f"{count} placeholders stand for what only a deployment knows; --deployed reads it from the stacks:",
         *lines,
     ]
-
-
-def _drift(written: dict[str, Any], deployed: dict[str, Any]) -> list[str]:
-    """Where the settings say something else than what is deployed."""
-    here, there = dict(_leaves(written, ())), dict(_leaves(deployed, ()))
-    lines = [
-        f"  {spell(path)}: {_shown(here.get(path))} here, {_shown(there.get(path))} deployed"
-        for path in {**here, **there}
-        if here.get(path) != there.get(path)
-    ]
-    if not lines:
-        return []
-    more = len(lines) - SHOWN_DIFFERENCES
-    shown = lines[:SHOWN_DIFFERENCES] + ([f"  and {more} more"] if more > 0 else [])
-    return ["the settings are not what is deployed; cdk deploy would change:", *shown]
-
-
-def _shown(value: Any) -> str:
-    return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def export_env(
@@ -236,7 +206,7 @@ def variables(settings: Settings, queue: Queue, deployment: Deployment | None) -
         runbook.COUNT: queue.max_count,
         runbook.RESERVATION: queue.reservation.id if queue.reservation else None,
         runbook.KEY_PAIR: settings.head_node.key_pair,
-        runbook.VPC: network.vpc_id or get_at(deployment.outputs if deployment else {}, ("network", "VpcId")),
+        runbook.VPC: network.vpc_id or (deployment and deployment.vpc_id),
         runbook.HEAD_NODE_SUBNET: network.head_node_subnet_id or (facts and facts.head_node_subnet_id),
         runbook.COMPUTE_SUBNET: network.compute_subnet_id or (facts and facts.compute_subnet_id),
         runbook.SECURITY_GROUP: network.security_group_id or (facts and facts.node_security_group_id),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO
+from slipway.stack_names import ROLLED_BACK
 from slipway.status.head import HeadNode
 from slipway.status.stacks import PARALLELCLUSTER, Stack
 from slipway.text import listed
@@ -88,7 +89,7 @@ def _stacks(findings: Findings) -> Iterator[Problem]:
             yield Problem(level, stack.name, f"{stack.status}{_first(stack)}")
         elif not stack.is_good:
             # After a rollback of an update what stood before stands again, but not what was asked for.
-            level = DEGRADED if stack.status == "UPDATE_ROLLBACK_COMPLETE" else FAILED
+            level = DEGRADED if stack.status == ROLLED_BACK else FAILED
             yield Problem(level, stack.name, f"{stack.status}{_first(stack)}", _stack_hint(stack))
     yield from (Problem(FAILED, "log of the nodes", line) for line in findings.logged)
 

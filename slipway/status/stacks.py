@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slipway.aws.calls import Aws, Pending, Refused
-from slipway.stack_names import stack_names
+from slipway.stack_names import COMPLETE, stack_names
 
 PARALLELCLUSTER = "ParallelCluster"  # the part's name of the stack that ParallelCluster makes
-GOOD = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"}
 CANCELLED = ("Resource creation cancelled", "Resource update cancelled", "Resource deletion cancelled")
 STACK_TYPE = "AWS::CloudFormation::Stack"
 REASON_CHARACTERS = 900
@@ -48,7 +47,7 @@ class Stack:
     @property
     def is_good(self) -> bool:
         """Whether it is complete."""
-        return self.status in GOOD
+        return self.status in COMPLETE
 
     @property
     def is_busy(self) -> bool:
@@ -94,7 +93,7 @@ class StackReader:
 
 def _is_open(status: str) -> bool:
     """Whether its events have something to tell."""
-    return status not in GOOD
+    return status not in COMPLETE
 
 
 def _stack(part: str, name: str, stack: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Stack:

