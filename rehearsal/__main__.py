@@ -8,6 +8,6 @@ import sys
 # Ctrl-C reaches the whole foreground group; `slipway rehearse` takes it and closes our standard input, which we watch.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-from rehearsal.engine import main  # noqa: E402 (the signal comes before the imports, which take a second)
+from rehearsal.engine.run import main  # noqa: E402 (the signal comes before the imports, which take a second)
 
 sys.exit(main(sys.argv[1]))

@@ -17,8 +17,7 @@ from moto.ec2.models.amis import Ami
 
 from rehearsal.cloud.capacity import add_reservation
 from rehearsal.cloud.clients import Clients
-from rehearsal.cloud.model import ACCOUNT, PARTITION
-from rehearsal.cloud.site import (
+from rehearsal.cloud.existing import (
     FileSystem,
     SecurityGroup,
     make_file_system,
@@ -28,6 +27,7 @@ from rehearsal.cloud.site import (
     make_security_group,
     next_id,
 )
+from rehearsal.cloud.model import ACCOUNT, PARTITION
 
 PARALLELCLUSTER_VERSION = "3.16.1"
 _QUALIFIER = "hnb659fds"

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from moto.amp.models import amp_backends
 from moto.moto_api._internal.models import moto_api_backend
@@ -41,11 +41,18 @@ _APPLICATION = DomainDispatcherApplication(create_backend_app)  # holds no state
 RequestHandler = Callable[[dict[str, Any], Callable[..., Any]], "Iterable[bytes] | None"]
 
 
+class Address(NamedTuple):
+    """Where an embedded AWS listens (port 0: a free port), and the name by which the hosts reach it."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    name: str = "localhost"
+
+
 class EmbeddedAws:
     """An AWS account in this process, for one region.
 
-    `run_dir` takes the server's log and the functions' code and output. `host` and `port` are where it listens (port
-    0: a free one). `metrics_host` is the name or address at which the hosts reach it, for AMP's endpoint.
+    `run_dir` gets the server's log and the functions' code and output.
     `query_interval_s` replaces the Provider framework's interval in seconds; `settle_s`: see StackEngine. `listener`
     receives every CloudEvent, from several threads.
 
@@ -60,18 +67,15 @@ class EmbeddedAws:
         self,
         region: str,
         run_dir: Path,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        address: Address | None = None,
         listener: Callable[[CloudEvent], None] = lambda _: None,
-        metrics_host: str | None = None,
         query_interval_s: float | None = None,
         settle_s: float = 0.0,
     ) -> None:
         self.region = region
         self.run_dir = run_dir
         self.log_path = run_dir / "cloud.log"
-        self._host, self._port = host, port
-        self._metrics_host = metrics_host or "localhost"
+        self._address = address or Address()
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
         self._log_handler: logging.Handler | None = None
@@ -95,18 +99,18 @@ class EmbeddedAws:
             if EmbeddedAws._running is not None:
                 raise CloudError("an embedded AWS already runs in this process: stop it first")
             self._open_log()
+            host, port, _ = self._address
             try:
                 self._server = make_server(
-                    self._host, self._port, self._dispatch, threaded=True, request_handler=MotoRequestHandler
+                    host, port, self._dispatch, threaded=True, request_handler=MotoRequestHandler
                 )
             except (OSError, SystemExit) as error:  # werkzeug exits the process when a port is taken
                 self._close_log()
                 raise CloudError(
-                    f"{self._host}:{self._port}: cannot listen: {error}. Another program uses the port: stop it, or use"
-                    " port 0."
+                    f"{host}:{port}: cannot listen: {error}. Another program uses the port: stop it, or use port 0."
                 ) from None
             EmbeddedAws._running = self
-        patches.install(lambda: f"http://{self._metrics_host}:{self.port}")
+        patches.install(lambda: f"http://{self._address.name}:{self.port}")
         self.reset()
         stack_api.install(self.stacks, self._read_template)
         self.commands.install()

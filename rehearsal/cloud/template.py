@@ -7,6 +7,7 @@ what cannot be resolved is an error, never an empty value.
 from __future__ import annotations
 
 import base64
+import graphlib
 import ipaddress
 import json
 import re
@@ -91,17 +92,13 @@ def dependencies(resource: Mapping[str, Any], logical_ids: Mapping[str, Any]) ->
 
 
 def creation_order(resources: Mapping[str, Any]) -> list[str]:
-    """Logical ids so that each comes after all it depends on; the template's own order breaks ties."""
-    waiting = {name: dependencies(body, resources) for name, body in resources.items()}
-    order: list[str] = []
-    while waiting:
-        ready = [name for name, needs in waiting.items() if not needs & waiting.keys()]
-        if not ready:
-            raise TemplateInvalid(f"Circular dependency between resources: [{', '.join(sorted(waiting))}]")
-        order.extend(ready)
-        for name in ready:
-            del waiting[name]
-    return order
+    """Logical ids, each after everything it depends on. Raises TemplateInvalid for a circle."""
+    needs = {name: sorted(dependencies(body, resources)) for name, body in resources.items()}
+    try:
+        return list(graphlib.TopologicalSorter(needs).static_order())
+    except graphlib.CycleError as error:
+        circle = ", ".join(sorted(set(error.args[1])))
+        raise TemplateInvalid(f"Circular dependency between resources: [{circle}]") from None
 
 
 def check_references(document: Mapping[str, Any]) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from rehearsal.hosts.errors import BootFailed, FaultSpecError, HostsError, MachineUnfit, NodeFailed, SlurmNotReady
+from rehearsal.hosts.errors import BootFailed, BreakageError, HostsError, MachineUnfit, NodeFailed, SlurmNotReady
 from rehearsal.hosts.fleet import Fleet
 from rehearsal.hosts.host import Host
 from rehearsal.hosts.spec import Completed, FleetFacts, HostSpec
 
 __all__ = [
-    "BootFailed", "Completed", "FaultSpecError", "Fleet", "FleetFacts", "Host", "HostSpec", "HostsError",
-    "MachineUnfit", "NodeFailed", "SlurmNotReady",
+    "BootFailed",
+    "BreakageError",
+    "Completed",
+    "Fleet",
+    "FleetFacts",
+    "Host",
+    "HostSpec",
+    "HostsError",
+    "MachineUnfit",
+    "NodeFailed",
+    "SlurmNotReady",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ class SlurmNotReady(HostsError):
     """Slurm's services or nodes did not become ready in time."""
 
 
-class FaultSpecError(HostsError):
+class BreakageError(HostsError):
     """A `--break` value that names no fault or no host."""
 
 
@@ -45,3 +45,18 @@ class NodeFailed(HostsError):
         where = f"{host}: step {step}" if step else host
         lines = "\n".join(tail)
         super().__init__(f"{where}: {reason} ({script}, exit {rc}). Last lines:\n{lines or '(nothing was printed)'}")
+
+
+def failure_line(error: HostsError) -> str:
+    """The failure in one line, with the node's own words where it printed some: step or script, exit code, logs."""
+    if not isinstance(error, NodeFailed):
+        return str(error)
+    logs = f"its logs: hosts/{error.host}.log"
+    words = next((line.split("slipway: FAULT ", 1)[1] for line in error.tail if "slipway: FAULT " in line), "")
+    if not words:
+        printed = f"; it said: {error.tail[-1]}" if error.tail else ""
+        return f"{error.host}: {error.script}: {error.reason} (exit {error.rc}){printed}; {logs}"
+    details = " ".join(word for word in words.split(" ") if not word.startswith(("host=", "step=")))
+    lines = [line.removeprefix("  | ") for line in error.tail if line.startswith("  | ") and "-hint: " not in line]
+    reason = f"; it said: {lines[-1]}" if lines else ""
+    return f"{error.host}: step {error.step}: {details}{reason}; {logs}"

@@ -12,7 +12,7 @@ from moto.sns.responses import SNSResponse
 
 from rehearsal.cloud.errors import CloudError
 from rehearsal.cloud.seed import Seed
-from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud.server import Address, EmbeddedAws
 from rehearsal.cloud.stack_api import bucket_and_key
 from rehearsal.cloud.verify import find_tracebacks
 
@@ -23,7 +23,7 @@ def test_a_taken_port_is_a_clear_error(tmp_path: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(CloudError, match=f"127.0.0.1:{port}: cannot listen"):
-            EmbeddedAws("us-east-1", tmp_path, port=port).start()
+            EmbeddedAws("us-east-1", tmp_path, address=Address(port=port)).start()
 
 
 def test_one_at_a_time_and_each_starts_empty(tmp_path: Path) -> None:

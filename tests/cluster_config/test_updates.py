@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from rehearsal.update import Change, Pair, compare
+from rehearsal.engine.update import Change, Pair, compare
 from slipway.bundle import acceptance_basis, acceptance_scenario, node_env_values
 from slipway.cluster_config import cluster_configuration, placeholder_facts
 from slipway.settings import Settings, load_settings

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal import cdk
-from rehearsal.account import seed_of
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
-from rehearsal.update import Change, update
+from rehearsal.engine import cdk
+from rehearsal.engine.account import seed_of
+from rehearsal.engine.update import Change, update
 from slipway.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rehearsal.account import seed_of
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.engine.account import seed_of
 from slipway.cluster_config import cluster_configuration, placeholder_facts
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings, load_settings
 

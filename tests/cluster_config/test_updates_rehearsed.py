@@ -1,4 +1,4 @@
-"""rehearsal/update.py: what an update of the rehearsal's cluster takes, by ParallelCluster's own classes."""
+"""rehearsal/engine/update.py: what an update of the rehearsal's cluster takes, by ParallelCluster's own classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.update import update
+from rehearsal.engine.update import update
 from slipway.cluster_config import cluster_configuration, placeholder_facts
 from slipway.settings import load_settings
 

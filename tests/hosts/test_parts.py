@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rehearsal.hosts import FaultSpecError, HostsError, HostSpec, NodeFailed, cgroups, image, slurm
+from rehearsal.hosts import BreakageError, HostsError, HostSpec, NodeFailed, cgroups, image, slurm
 from rehearsal.hosts.actions import CustomAction, custom_actions, fetch_script
+from rehearsal.hosts.breakage import Breakage, match_name, parse_breakage
 from rehearsal.hosts.commands import communicate
-from rehearsal.hosts.faults import Fault, match_name, parse_fault
 
 STANDINS = Path(__file__).resolve().parents[2] / "rehearsal" / "standins"
 NODES = [f"train-st-gpu-{number}" for number in (1, 2, 3, 13)]
@@ -66,14 +66,14 @@ def test_sweep_takes_old_empty_groups_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("slow-node=gpu-3", Fault("slow-node", "gpu-3")),
-        ("bootstrap=head", Fault("bootstrap", "head")),
-        ("bootstrap=compute", Fault("bootstrap", "compute")),
-        ("hang", Fault("hang")),
+        ("slow-node=gpu-3", Breakage("slow-node", "gpu-3")),
+        ("bootstrap=head", Breakage("bootstrap", "head")),
+        ("bootstrap=compute", Breakage("bootstrap", "compute")),
+        ("hang", Breakage("hang")),
     ],
 )
-def test_fault_is_parsed(text: str, fault: Fault) -> None:
-    assert parse_fault(text) == fault
+def test_fault_is_parsed(text: str, fault: Breakage) -> None:
+    assert parse_breakage(text) == fault
     assert str(fault) == text
 
 
@@ -90,8 +90,8 @@ def test_fault_is_parsed(text: str, fault: Fault) -> None:
     ],
 )
 def test_bad_fault_says_why(text: str, message: str) -> None:
-    with pytest.raises(FaultSpecError, match=re.escape(message)):
-        parse_fault(text)
+    with pytest.raises(BreakageError, match=re.escape(message)):
+        parse_breakage(text)
 
 
 def test_node_is_found_by_name_and_by_end() -> None:
@@ -101,9 +101,9 @@ def test_node_is_found_by_name_and_by_end() -> None:
 
 
 def test_unknown_and_ambiguous_node() -> None:
-    with pytest.raises(FaultSpecError, match=r"no such node\. Nodes: train-st-gpu-1"):
+    with pytest.raises(BreakageError, match=r"no such node\. Nodes: train-st-gpu-1"):
         match_name(NODES, "gpu-9")
-    with pytest.raises(FaultSpecError, match="several nodes are meant"):
+    with pytest.raises(BreakageError, match="several nodes are meant"):
         match_name(["a-gpu-1", "b-gpu-1"], "gpu-1")
 
 

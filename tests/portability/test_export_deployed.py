@@ -12,11 +12,11 @@ import boto3
 import pytest
 from ruamel.yaml import YAML
 
-from rehearsal import cdk
-from rehearsal.account import seed_of
 from rehearsal.cloud import pcluster
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.engine import cdk
+from rehearsal.engine.account import seed_of
 from slipway.deployed import read_deployment
 from slipway.errors import EnvironmentFault, SlipwayError
 from slipway.exchange.export import export_env, export_pcluster

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.account import seed_of
+from rehearsal.engine.account import seed_of
 from slipway.preflight.command import preflight
 from slipway.settings import load_settings
 from tests.aws.preflight_aws import PreflightAws

@@ -14,9 +14,9 @@ from typing import Any
 
 from rich.console import Console
 
-from rehearsal.engine import Engine
-from rehearsal.hosts.faults import parse_fault
-from rehearsal.specification import Specification
+from rehearsal.engine.run import Engine
+from rehearsal.engine.specification import Specification
+from rehearsal.hosts.breakage import parse_breakage
 from slipway.settings import load_settings
 
 # So that commands need not name the queue; the other one, the first, is for what goes wrong.
@@ -40,8 +40,8 @@ class Workflows(Engine):
         self.saw: dict[str, Any] = {}
 
     def _collect(self) -> None:
-        assert self.provider.fleet is not None, self.outcome.faults
-        self.fleet = self.provider.fleet
+        assert self.hosts.fleet is not None, self.outcome.faults
+        self.fleet = self.hosts.fleet
         try:
             for part in (self.alternative, self.nodes_go, self.recommended, self.bad_days):
                 part()
@@ -98,7 +98,7 @@ class Workflows(Engine):
         self.wait(lambda: self.states()[SPARE].endswith("~"))
         self.see("failed set-up", "timeout 60 srun --partition=spare hostname")
         self.wait(lambda: not self.fleet.hosts.get(SPARE))
-        self.saw["failures"] = self.provider.dynamic.failures if self.provider.dynamic else None
+        self.saw["failures"] = self.hosts.dynamic.failures if self.hosts.dynamic else None
         self.saw["instances at the end"] = self.instances()
         self.saw["group"] = self.fleet.group
 
@@ -159,7 +159,7 @@ class Workflows(Engine):
 def main(specification: str, answer: str) -> int:
     """Run the rehearsal; returns its exit code."""
     spec = Specification.from_json(specification)
-    faults = tuple(parse_fault(text) for text in spec.breaks)
+    faults = tuple(parse_breakage(text) for text in spec.breaks)
     engine = Workflows(spec, load_settings(spec.settings), faults, Console(highlight=False, width=200))
     try:
         return engine.run()

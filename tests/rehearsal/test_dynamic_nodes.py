@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.specification import Specification
+from rehearsal.engine.specification import Specification
 
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = Path(__file__).with_name("inside_dynamic.py")

@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rehearsal import dynamic
-from rehearsal.dynamic import DynamicNodes, Instance, LaunchFailed
-from rehearsal.hosts import BootFailed, FaultSpecError, HostsError, HostSpec, NodeFailed, slurm
-from rehearsal.hosts.faults import parse_fault
+from rehearsal.engine import dynamic
+from rehearsal.engine.configuration import Node, host_spec, judged_nodes, node_names, planned_nodes, power_saving
+from rehearsal.engine.dynamic import DynamicNodes
+from rehearsal.engine.instances import Instance, LaunchFailed
+from rehearsal.engine.progress import Progress
+from rehearsal.engine.scale import site_values
+from rehearsal.hosts import BootFailed, BreakageError, HostsError, HostSpec, NodeFailed, slurm
+from rehearsal.hosts.breakage import parse_breakage
 from rehearsal.hosts.power import PowerSocket
-from rehearsal.nodes import Node, host_spec, node_names, planned_nodes
-from rehearsal.progress import Progress
-from rehearsal.provider import judged_nodes, power_saving
-from rehearsal.scale import site_values
 from slipway import bundle
 from slipway.settings import load_settings
 
@@ -134,17 +134,18 @@ class Cluster:
 
     def __init__(self) -> None:
         self.machines, self.account, self.kept = Machines(), Account(), list[str]()
+        self.launch, self.terminate = self.account.launch, self.account.terminate
         self.set_up: Callable[[Any, Node], None] = lambda _host, _node: None
         self.nodes = DynamicNodes(
             self.machines,  # type: ignore[arg-type]
             [ONE, TWO, node(1, "more")],
-            self.account,
+            self,
             Progress(Console(file=io.StringIO()), time.monotonic()),
             most=2,
-            set_up=lambda host, one: self.set_up(host, one),
-            keep_log=lambda host: self.kept.append(host.name),
-            told=lambda error: f"told: {error}",
         )
+
+    def keep_log(self, host: Any) -> None:
+        self.kept.append(host.name)
 
     def resume(self, *names: str) -> dict[str, dict[str, str]]:
         return self.nodes.answer("resume", list(names))
@@ -218,7 +219,7 @@ def test_a_set_up_that_fails_is_told_once_and_slurm_gets_the_node_back(cluster: 
     down = [f"nodename={TWO.name} state=down reason={dynamic.REASON}", f"nodename={TWO.name} state=power_down_force"]
     assert cluster.machines.head.told == [*down * dynamic.PROTECTED_FAILURES, "partitionname=train state=inactive"]
     (failure,) = cluster.nodes.failures
-    assert failure.startswith(f"told: {TWO.name}: step compute/30-nccl")
+    assert failure.startswith(f"{TWO.name}: s3://b/k: a custom action failed (exit 1)")
     assert not cluster.account.running
     assert not cluster.machines.hosts
 
@@ -369,14 +370,14 @@ def test_acceptance_measures_dynamic_nodes_where_it_is_told_how_many(tmp_path: P
 )
 def test_a_fault_finds_its_host_among_static_and_dynamic_ones(fault: str, static: list[str], host: str) -> None:
     names = ["a-dy-gpu-1", "a-dy-gpu-2", "b-dy-gpu-1", "b-dy-gpu-2"]
-    assert parse_fault(fault).name_of_host("head", static, names) == host
+    assert parse_breakage(fault).name_of_host("head", static, names) == host
 
 
 def test_a_fault_without_a_host_says_so() -> None:
     with pytest.raises(HostsError, match="there is none"):
-        parse_fault("hang").name_of_host("head", [], [])
-    with pytest.raises(FaultSpecError, match="no such node"):
-        parse_fault("slow-node=gpu-3").name_of_host("head", [], ["a-dy-gpu-1"])
+        parse_breakage("hang").name_of_host("head", [], [])
+    with pytest.raises(BreakageError, match="no such node"):
+        parse_breakage("slow-node=gpu-3").name_of_host("head", [], ["a-dy-gpu-1"])
 
 
 # ---- what Slurm reads ----

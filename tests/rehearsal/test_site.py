@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from rehearsal import cdk
-from rehearsal.account import STAND_IN_SCRIPT, seed_of
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
+from rehearsal.engine import cdk
+from rehearsal.engine.account import STAND_IN_SCRIPT, seed_of
+from rehearsal.engine.configuration import mounts_of, parameters_of
 from rehearsal.hosts import HostsError, HostSpec, NodeFailed, slurm
 from rehearsal.hosts.actions import run_custom_actions
-from rehearsal.provider import _told, mounts_of, parameters_of
+from rehearsal.hosts.errors import failure_line
 from slipway.cluster_config import cluster_configuration, placeholder_facts
 from slipway.deployed import read_deployment
 from slipway.errors import SlipwayError
@@ -240,7 +241,7 @@ def test_a_script_without_interpreter_fails_as_it_does_on_a_node() -> None:
     with pytest.raises(NodeFailed) as caught:
         run_custom_actions(host, actions("first", "bare"), Scripts(first=b"#!/bin/sh\n", bare=b"echo\n"), print)
     assert [arguments for arguments, _ in host.ran] == [["first", "x"]]
-    assert _told(caught.value) == (
+    assert failure_line(caught.value) == (
         "gpu-1: s3://b/bare: the kernel cannot run it (Exec format error): its first line is not #!INTERPRETER"
         " (exit 1); its logs: hosts/gpu-1.log"
     )

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rehearsal.account import seed_of
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
+from rehearsal.engine.account import seed_of
 from slipway.errors import EnvironmentFault
 from slipway.settings import load_settings
 from slipway.settings.rules.place import STACKS

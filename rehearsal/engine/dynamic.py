@@ -9,17 +9,18 @@ powered down, its job is queued again; after several failures the partition is I
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from rehearsal.engine.configuration import Node, host_spec
+from rehearsal.engine.instances import Instance, LaunchFailed
+from rehearsal.engine.progress import Progress
 from rehearsal.hosts import Fleet, Host, HostsError
+from rehearsal.hosts.errors import failure_line
 from rehearsal.hosts.power import Answer
-from rehearsal.nodes import Node, host_spec
-from rehearsal.progress import Progress
 
 REASON = "Scheduler health check failed"  # clustermgtd's words for a dynamic node that it gives up
 NOT_LAUNCHED = "(Code:{code})Failure when resuming nodes"  # the resume program's
@@ -35,30 +36,20 @@ SLURM_PAUSE_S = 1.0
 SCONTROL_TIMEOUT_S = 20.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Instance:
-    """An emulated EC2 instance: its id and its private address."""
-
-    id: str
-    address: str
-
-
-class Cloud(Protocol):
-    """Where instances come from."""
+class Cluster(Protocol):
+    """What a dynamic node needs from its cluster."""
 
     def launch(self, node: Node) -> Instance:
-        """Start an instance for a node. LaunchFailed: there is none to be had."""
+        """Start an instance for a node. Raises LaunchFailed if EC2 has none."""
 
     def terminate(self, instance: Instance) -> None:
-        """End it."""
+        """End an instance."""
 
+    def set_up(self, host: Host, node: Node) -> None:
+        """Make a compute node of a booted host by the queue's custom actions. Raises HostsError."""
 
-class LaunchFailed(Exception):
-    """EC2 gives no instance. ``code`` is its error code."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-        super().__init__(code)
+    def keep_log(self, host: Host) -> None:
+        """Save the logs of a host that is about to end."""
 
 
 class Life:
@@ -74,33 +65,25 @@ class Life:
 
 
 class DynamicNodes:
-    """The dynamic nodes of one cluster, of which at most ``most`` run at a time.
+    """The dynamic nodes of one cluster, of which at most `most` run at a time.
 
-    ``set_up`` makes a node of a booted host (the queue's custom actions) and raises HostsError where that fails;
-    ``keep_log`` is told of each host that is about to end; ``told`` puts a failure into one line.
-    ``failures`` has a line for each node whose set-up failed.
+    `failures` has a line for each node whose set-up failed.
     """
 
     def __init__(
         self,
         fleet: Fleet,
         nodes: Iterable[Node],
-        cloud: Cloud,
+        cluster: Cluster,
         progress: Progress,
         *,
         most: int,
-        set_up: Callable[[Host, Node], None],
-        keep_log: Callable[[Host], None],
-        told: Callable[[HostsError], str],
     ) -> None:
         self._fleet = fleet
         self._nodes = {node.name: node for node in nodes}
-        self._cloud = cloud
+        self._cluster = cluster
         self._progress = progress
         self._most = most
-        self._set_up = set_up
-        self._keep_log = keep_log
-        self._told = told
         self._lives: dict[str, Life] = {}
         self._failed: Counter[str] = Counter()
         self._stopping = False
@@ -133,7 +116,7 @@ class DynamicNodes:
             try:
                 if sum(not life.to_end.is_set() for life in self._lives.values()) >= self._most:
                     raise LaunchFailed(NO_CAPACITY)
-                instance = self._cloud.launch(node)
+                instance = self._cluster.launch(node)
             except LaunchFailed as error:
                 self._progress.say(f"{name}: EC2 gives no instance: {error.code}", "yellow")
                 self._power_down_later(node)
@@ -162,7 +145,7 @@ class DynamicNodes:
             self._watch(life)
         except (HostsError, OSError) as error:
             if not life.to_end.is_set():
-                reason = self._told(error) if isinstance(error, HostsError) else f"{name}: {error}"
+                reason = failure_line(error) if isinstance(error, HostsError) else f"{name}: {error}"
         self._release(life)
         if reason:
             self._give_up(life.node, reason, was_up=life.up)
@@ -180,7 +163,7 @@ class DynamicNodes:
         if life.to_end.is_set():  # asked while there was no process yet that could be ended
             return
         self._progress.update("host", name, "running", f"up in {host.boot_s:.1f} s, set-up starts")
-        self._set_up(host, life.node)
+        self._cluster.set_up(host, life.node)
         self._fleet.start_slurm(host)
         life.up = True
         self._progress.update("host", name, "ok", "bootstrap done, joined Slurm")
@@ -195,10 +178,10 @@ class DynamicNodes:
         name = life.node.name
         host = self._fleet.hosts.get(name)
         if host is not None and not self._stopping:  # at the end of the rehearsal all logs are collected together
-            self._keep_log(host)
+            self._cluster.keep_log(host)
         with contextlib.suppress(HostsError):
             self._fleet.end(name)
-        self._cloud.terminate(life.instance)
+        self._cluster.terminate(life.instance)
         with self._lock:
             if self._lives.get(name) is life:
                 del self._lives[name]

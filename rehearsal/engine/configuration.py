@@ -1,4 +1,4 @@
-"""The nodes that ParallelCluster would start instances for, read from a cluster configuration."""
+"""What a rehearsal reads from a cluster configuration: nodes, mounts, and parameters of Slurm."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rehearsal.hosts import HostSpec
+from rehearsal.hosts import HostSpec, slurm
 from rehearsal.hosts.spec import NO_ADDRESS
 from slipway.instances import INSTANCE_TYPES
+
+LEAST_SUSPEND_S = 5  # a shorter idle time would end nodes between two steps of one job's script
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,3 +84,36 @@ def host_spec(node: Node, address: str = NO_ADDRESS) -> HostSpec:
         features=("efa",) if instance.efa_interfaces else (),
         dynamic=node.dynamic,
     )
+
+
+def power_saving(configuration: Mapping[str, Any]) -> slurm.PowerSaving:
+    """Slurm's power saving with the idle time's minutes (ScaledownIdletime) as seconds."""
+    minutes = int(configuration["Scheduling"].get("SlurmSettings", {}).get("ScaledownIdletime", slurm.POWER.suspend_s))
+    return slurm.PowerSaving(suspend_s=max(LEAST_SUSPEND_S, minutes))
+
+
+def mounts_of(configuration: Mapping[str, Any]) -> list[str]:
+    """Where the site's file systems are mounted; /fsx and /home are shared on every local host in any case."""
+    places = [storage["MountDir"] for storage in configuration.get("SharedStorage", [])]
+    return [place for place in places if place not in ("/fsx", "/home")]
+
+
+def parameters_of(configuration: Mapping[str, Any]) -> slurm.Parameters:
+    """The site's own parameters of slurm.conf in a cluster configuration."""
+    scheduling = configuration["Scheduling"]
+    cluster = {
+        key: str(value)
+        for entry in scheduling.get("SlurmSettings", {}).get("CustomSlurmSettings", [])
+        for key, value in entry.items()
+    }
+    queues = {
+        queue["Name"]: {key: str(value) for key, value in queue.get("CustomSlurmSettings", {}).items()}
+        for queue in scheduling["SlurmQueues"]
+    }
+    return slurm.Parameters(cluster, queues)
+
+
+def judged_nodes(nodes: list[Node], wanted: int) -> list[Node]:
+    """The hosts that acceptance measures: ``wanted`` of the first queue with GPUs, or all of it; static ones first."""
+    with_gpus = [node for node in nodes if node.role == "compute" and INSTANCE_TYPES[node.instance_type].gpus]
+    return [node for node in with_gpus if node.queue == with_gpus[0].queue][:wanted]

@@ -6,8 +6,8 @@ import base64
 import secrets
 from pathlib import Path
 
+from rehearsal.cloud.existing import FileSystem, SecurityGroup
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, Reservation, Seed
-from rehearsal.cloud.site import FileSystem, SecurityGroup
 from slipway.settings import Script, Settings
 
 EXISTING_VPC_CIDR = "10.0.0.0/16"  # settings name an existing network by ids only; any range will do

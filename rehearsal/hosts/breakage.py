@@ -14,7 +14,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rehearsal.hosts.errors import FaultSpecError, HostsError
+from rehearsal.hosts.errors import BreakageError, HostsError
 from rehearsal.hosts.fleet import Fleet
 from rehearsal.hosts.host import Host
 
@@ -32,7 +32,7 @@ _SHARED_FILES = "/fsx"
 
 
 @dataclass(frozen=True)
-class Fault:
+class Breakage:
     """One parsed `--break`: its kind and, where it has one, its target (a node's name or its end, or a role)."""
 
     kind: str
@@ -44,7 +44,7 @@ class Fault:
     def name_of_host(self, head: str, static: Sequence[str], dynamic: Sequence[str] = ()) -> str:
         """The host that it is for; where none is named, the last static one, else the first dynamic one.
 
-        FaultSpecError, HostsError: there is no such host.
+        BreakageError, HostsError: there is no such host.
         """
         if self.kind == "slow-node":
             return match_name([*static, *dynamic], self.target)
@@ -66,31 +66,29 @@ class Fault:
             _must(host, ["umount", "--lazy", _SHARED_FILES])
 
 
-def parse_fault(text: str) -> Fault:
-    """`slow-node=gpu-3` -> Fault. FaultSpecError: no such kind, or a target that is missing, unknown or not wanted."""
+def parse_breakage(text: str) -> Breakage:
+    """`slow-node=gpu-3` -> Breakage. BreakageError: no such kind, or a bad target."""
     kind, equals, target = text.partition("=")
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise FaultSpecError(
-            f"--break {text}: no such fault.{hint} Known: slow-node=NAME, bootstrap=head|compute, hang"
-        )
+        raise BreakageError(f"--break {text}: no such fault.{hint} Known: slow-node=NAME, bootstrap=head|compute, hang")
     if kind == "hang" and equals:
-        raise FaultSpecError(f"--break {text}: hang takes no value")
+        raise BreakageError(f"--break {text}: hang takes no value")
     if kind == "slow-node" and not target:
-        raise FaultSpecError(f"--break {text}: which node? For example --break slow-node=gpu-3")
+        raise BreakageError(f"--break {text}: which node? For example --break slow-node=gpu-3")
     if kind == "bootstrap" and target not in _ROLES:
-        raise FaultSpecError(f"--break {text}: bootstrap takes head or compute, not {target or 'nothing'}")
-    return Fault(kind, target)
+        raise BreakageError(f"--break {text}: bootstrap takes head or compute, not {target or 'nothing'}")
+    return Breakage(kind, target)
 
 
 def match_name(names: list[str], wanted: str) -> str:
-    """The one of this name, or the only one that ends in it after a hyphen. FaultSpecError: none or several."""
+    """The one of this name, or the only one that ends in it after a hyphen. BreakageError: none or several."""
     found = [name for name in names if name == wanted] or [name for name in names if name.endswith(f"-{wanted}")]
     if len(found) == 1:
         return found[0]
     reason = "several nodes are meant" if found else "no such node"
-    raise FaultSpecError(f"--break slow-node={wanted}: {reason}. Nodes: {', '.join(found or names)}")
+    raise BreakageError(f"--break slow-node={wanted}: {reason}. Nodes: {', '.join(found or names)}")
 
 
 def _must(host: Host, argv: list[str]) -> None:

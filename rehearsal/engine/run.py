@@ -19,19 +19,21 @@ from pathlib import Path
 from botocore.exceptions import ClientError
 from rich.console import Console
 
-from rehearsal import cdk
-from rehearsal.account import seed_of
 from rehearsal.cloud.model import STACK_TYPE, CloudEvent
 from rehearsal.cloud.seed import make_bucket
-from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud.server import Address, EmbeddedAws
+from rehearsal.engine import cdk
+from rehearsal.engine.account import seed_of
+from rehearsal.engine.configuration import node_names
+from rehearsal.engine.instances import Instances
+from rehearsal.engine.local_cluster import AWS_PORT, MIRROR_BUCKET, LocalCluster
+from rehearsal.engine.memory import MemoryWatch
+from rehearsal.engine.outcome import Outcome, fetch_results, print_result, print_times, read_report
+from rehearsal.engine.parallelcluster import ClusterProvider
+from rehearsal.engine.progress import Progress
+from rehearsal.engine.specification import TOOLS, Specification
 from rehearsal.hosts import HostsError, cgroups
-from rehearsal.hosts.faults import Fault, match_name, parse_fault
-from rehearsal.memory import MemoryWatch
-from rehearsal.nodes import node_names
-from rehearsal.outcome import Outcome, fetch_results, print_result, print_times, read_report
-from rehearsal.progress import Progress
-from rehearsal.provider import AWS_PORT, MIRROR_BUCKET, ClusterProvider
-from rehearsal.specification import TOOLS, Specification
+from rehearsal.hosts.breakage import Breakage, match_name, parse_breakage
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_USAGE, SlipwayError
 from slipway.settings import Settings, load_settings
 from slipway.stack_names import STACKS
@@ -67,10 +69,10 @@ def main(specification: str) -> int:
 def _outcome_of(spec: Specification, console: Console) -> int:
     try:
         settings = load_settings(spec.settings)
-        faults = tuple(parse_fault(text) for text in spec.breaks)
-        _check_targets(faults, settings, spec.max_hosts)
+        breakages = tuple(parse_breakage(text) for text in spec.breaks)
+        _check_targets(breakages, settings, spec.max_hosts)
         with _interruptible():
-            return Engine(spec, settings, faults, console).run()
+            return Engine(spec, settings, breakages, console).run()
     except SlipwayError as error:
         return _refuse(console, str(error), error.exit_code)
     except HostsError as error:
@@ -108,7 +110,7 @@ def _is_full(folder: Path) -> bool:
         return False
 
 
-def _check_targets(faults: tuple[Fault, ...], settings: Settings, max_hosts: int) -> None:
+def _check_targets(breakages: tuple[Breakage, ...], settings: Settings, max_hosts: int) -> None:
     """A fault that names a node must name one of this cluster, before minutes are spent."""
     names = [
         name
@@ -117,9 +119,9 @@ def _check_targets(faults: tuple[Fault, ...], settings: Settings, max_hosts: int
             queue.name, queue.instance.compute_resource, (queue.min_count, queue.max_count), max_hosts
         )
     ]
-    for fault in faults:
-        if fault.kind == "slow-node":
-            match_name(names, fault.target)
+    for breakage in breakages:
+        if breakage.kind == "slow-node":
+            match_name(names, breakage.target)
 
 
 @contextlib.contextmanager
@@ -143,7 +145,9 @@ def _interruptible() -> Iterator[None]:
 class Engine:
     """One rehearsal of one settings file."""
 
-    def __init__(self, spec: Specification, settings: Settings, faults: tuple[Fault, ...], console: Console) -> None:
+    def __init__(
+        self, spec: Specification, settings: Settings, breakages: tuple[Breakage, ...], console: Console
+    ) -> None:
         self.spec = spec
         self.settings = settings
         self.console = console
@@ -153,26 +157,22 @@ class Engine:
         folder = spec.output / f"{settings.name}-{stamp}"
         folder.mkdir(parents=True)
         self.outcome = Outcome(folder)
+        # All addresses: in the namespace of the local hosts there is no other network.
+        everywhere = Address("0.0.0.0", AWS_PORT, GATEWAY_NAME)  # noqa: S104
+        address = Address(port=spec.port) if spec.cloud_only else everywhere
         self.aws = EmbeddedAws(
             settings.region,
             folder / "aws",
-            host="127.0.0.1" if spec.cloud_only else "0.0.0.0",  # noqa: S104 (the namespace has no other network)
-            port=spec.port if spec.cloud_only else AWS_PORT,
+            address=address,
             listener=self._on_event,
-            metrics_host=None if spec.cloud_only else GATEWAY_NAME,
             query_interval_s=POLL_INTERVAL_S,
             settle_s=SETTLE_S,
         )
-        self.provider = ClusterProvider(
-            self.aws,
-            self.progress,
-            spec.work,
-            folder / "hosts",
-            cloud_only=spec.cloud_only,
-            max_hosts=spec.max_hosts,
-            judged=settings.judged_nodes,
-            faults=faults,
+        instances = Instances(self.aws, settings.name)
+        self.hosts = LocalCluster(
+            instances, self.progress, spec, folder / "hosts", judged=settings.judged_nodes, breakages=breakages
         )
+        self.provider = ClusterProvider(self.aws, self.progress, spec, self.hosts)
 
     def run(self) -> int:
         """The road. Whatever happens, hosts and servers are ended and the result is printed last."""
@@ -223,7 +223,7 @@ class Engine:
 
     def _start_aws(self) -> None:
         self.aws.register_custom_resource("Custom::PclusterCluster", self.provider.handle)
-        self.aws.set_ssm_runner(self.provider.run_command)
+        self.aws.set_ssm_runner(self.hosts.run_command)
         self.aws.start()
         self.aws.seed(seed_of(self.settings, self.spec.original.parent))
         if not self.spec.cloud_only:
@@ -273,9 +273,9 @@ class Engine:
         if bucket:
             self.outcome.report_folder = fetch_results(self.aws, bucket, self.outcome.folder / "acceptance")
             self.outcome.report = read_report(self.outcome.report_folder)
-        self.provider.collect_logs()
+        self.hosts.collect_logs()
         # First: what else went wrong with such a cluster followed from it.
-        self.outcome.faults[:0] = self.provider.dynamic.failures if self.provider.dynamic else []
+        self.outcome.faults[:0] = self.hosts.dynamic.failures if self.hosts.dynamic else []
 
     def _results_bucket(self) -> str | None:
         """The bucket that the storage stack made or was given; None when that stack did not come to stand."""
@@ -294,12 +294,12 @@ class Engine:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is known by now is told, whoever asks for the end
         with self.progress.phase("everything is ended"):
             self.memory.stop()
-            self.provider.stop()
+            self.hosts.stop()
             self.aws.stop()
 
     def _tell(self) -> None:
-        if self.provider.acceptance_output:
-            self.console.print(_tables_of(self.provider.acceptance_output), markup=False, soft_wrap=True)
+        if self.hosts.acceptance_output:
+            self.console.print(_tables_of(self.hosts.acceptance_output), markup=False, soft_wrap=True)
         print_times(self.console, self.progress.phases, self.progress.elapsed_s, self.memory.peak_mb or None)
         if self.spec.cloud_only and not self.outcome.faults:
             self.console.print("Without local hosts nothing was measured: everything up to Slurm is rehearsed.")

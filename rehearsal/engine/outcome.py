@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rehearsal.cloud.server import EmbeddedAws
-from rehearsal.progress import Phase
+from rehearsal.engine.progress import Phase
 
 PREFIX = "acceptance/"
 
