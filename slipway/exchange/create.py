@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slipway.command_line import this_program
 from slipway.errors import EXIT_GOOD, EXIT_NO, Fault, SettingsError, UsageError
 from slipway.files import refuse_existing, write_whole
 from slipway.instances import INSTANCE_TYPES
@@ -66,7 +68,6 @@ def init(
     *,
     ask: Ask | None = None,
     given: Mapping[str, str | int | None] | None = None,
-    yes: bool = False,
     as_json: bool = False,
     force: bool = False,
     find: Callable[[str], Sequence[Offer]] | None = None,
@@ -74,7 +75,7 @@ def init(
     """Write a new settings file to ``output`` (None: NAME.yaml here).
 
     ``given`` answers questions beforehand: name, region, zone, instance_type, count, reservation, reservation_kind,
-    key_pair, os. ``ask`` asks for the others; with ``yes``, or without ``ask``, their defaults are taken. ``find``
+    key_pair, os. ``ask`` asks for the others; without ``ask``, their defaults are taken. ``find``
     gives a region's reservations (``live_reservations`` when left out; it raises LookupError with the reason when AWS
     does not say). Returns 0 when the file is written. Raises UsageError for an unknown key of ``given`` or an existing
     file without ``force``, SettingsError with every fault when what was given is wrong and nobody can be asked.
@@ -84,7 +85,7 @@ def init(
     if unknown:
         raise UsageError(f"init knows no {', '.join(unknown)}. Hint: one of {', '.join(sorted(QUESTIONS))}")
     refuse_existing(output, force)
-    talk = _Talk(None if yes else ask, answers, find or live_reservations)
+    talk = _Talk(ask, answers, find or live_reservations)
     try:
         return _ask_and_write(talk, output, as_json=as_json, force=force)
     except EOFError:
@@ -227,7 +228,8 @@ def _reservation(talk: _Talk, found: Sequence[Offer] | None) -> Offer | None:
     talk.data["queues"] = [{"name": DEFAULTS["queue"]}]
     offers = {offer.id: offer for offer in found or ()}
     numbers = {str(number): id for number, id in enumerate(offers, start=1)}
-    text = f"Reservation: a number of the list, an id cr-..., or {NO_RESERVATION}"
+    number = "a number of the list, " if offers else ""
+    text = f"Reservation: {number}an id cr-..., or {NO_RESERVATION}"
 
     def convert(answer: str) -> str | None:
         return None if answer.lower() == NONE else numbers.get(answer, answer)
@@ -343,7 +345,7 @@ def _tell(talk: _Talk, target: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"file": str(target), "settings": talk.data}))
     else:
-        print(f"{target} is written. Next: slipway check {target}")
+        print(f"{target} is written. Next: {this_program()} check {shlex.quote(str(target))}")
 
 
 def live_reservations(region: str, session: Any = None) -> list[Offer]:

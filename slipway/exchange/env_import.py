@@ -48,23 +48,16 @@ class Variables:
 
 
 def import_env(
-    file: Path | str,
-    output: Path | None = None,
-    *,
-    name: str | None = None,
-    region: str | None = None,
-    zone: str | None = None,
-    as_json: bool = False,
-    force: bool = False,
+    file: Path | str, output: Path | None = None, *, as_json: bool = False, force: bool = False, **known: str | None
 ) -> int:
-    """Write the settings for the variables in ``file`` to ``output`` (None: standard output), the report to stderr.
+    """Write the settings for the variables in `file` to `output` (None: standard output), and the report to stderr.
 
-    Returns 0 when everything was carried and the settings are valid, else 1. Raises SettingsError for a file that
-    cannot be read or has no variable, UsageError for an existing ``output`` without ``force``.
+    `known` has what the file does not say: name, region, zone. Return 0 if every value was carried and the settings are
+    valid, else 1. Raises SettingsError if the file cannot be read or has no variable, UsageError if `output` exists
+    without `force`.
     """
     refuse_existing(output, force)
-    given = {"name": name, "region": region, "zone": zone}
-    result = imported_variables(str(file), read_variables(file), {key: value for key, value in given.items() if value})
+    result = imported_variables(str(file), read_variables(file), {key: value for key, value in known.items() if value})
     return finish(result, Target(output, force, as_json))
 
 

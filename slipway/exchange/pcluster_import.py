@@ -31,27 +31,22 @@ def import_pcluster(
     file: Path | str,
     output: Path | None = None,
     *,
-    name: str | None = None,
-    region: str | None = None,
-    zone: str | None = None,
-    vpc_id: str | None = None,
     variables: Path | str | None = None,
     as_json: bool = False,
     force: bool = False,
+    **known: str | None,
 ) -> int:
-    """Write the settings for the configuration ``file`` to ``output`` (None: standard output), the report to stderr.
+    """Write the settings for the configuration `file` to `output` (None: standard output), and the report to stderr.
 
-    ``name``, ``region``, ``zone`` and ``vpc_id`` say what the file does not; ``variables`` is a file of ``export
-    NAME=value`` lines for its placeholders ``${NAME}``. Returns 0 when everything was carried or implied and the
-    settings are valid, else 1. Raises SettingsError for a file that is no valid configuration, UsageError for an
-    existing output without ``force``.
+    `known` has what the file does not say: name, region, zone, vpc_id. `variables` is a file of `export NAME=value`
+    lines for placeholders `${NAME}`. Return 0 if every value was carried or implied and the settings are valid, else 1.
+    Raises SettingsError if the file is not a valid configuration, UsageError if `output` exists without `force`.
     """
     refuse_existing(output, force)
     values = read_variables(variables).values if variables is not None else {}
     configuration = read_configuration(file, values)
-    given = {"name": name, "region": region, "zone": zone, "vpc_id": vpc_id}
     return finish(
-        imported(configuration, {key: value for key, value in given.items() if value}), Target(output, force, as_json)
+        imported(configuration, {key: value for key, value in known.items() if value}), Target(output, force, as_json)
     )
 
 

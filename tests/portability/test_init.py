@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,13 +71,38 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_defaults_alone_give_a_valid_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert init(yes=True, find=nothing) == 0
+    assert init(find=nothing) == 0
     made = load_settings("gpu.yaml")
     assert (made.name, made.region, made.zone, made.queues[0].count) == ("gpu", "us-east-1", "us-east-1a", 2)
     assert made.queues[0].efa
     captured = capsys.readouterr()
     assert captured.out == "gpu.yaml is written. Next: slipway check gpu.yaml\n"
     assert "No live capacity reservation in us-east-1." in captured.err
+
+
+def test_the_next_command_can_be_typed_as_it_is_printed(tmp_path: Path) -> None:
+    """By its name if that is on PATH, else by the path with which it was started."""
+    program = Path(sys.executable).parent / "slipway"
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "AWS_EC2_METADATA_DISABLED": "true"}
+    for path, expected in ((environment["PATH"], str(program)), (f"{program.parent}:/usr/bin:/bin", "slipway")):
+        command = [str(program), "init", "--yes", "--force", "--output", "a b.yaml"]
+        done = subprocess.run(
+            command, env={**environment, "PATH": path}, capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stdout == f"a b.yaml is written. Next: {expected} check 'a b.yaml'\n"
+
+
+def test_a_number_of_the_list_is_asked_for_only_where_there_is_a_list() -> None:
+    asked: list[str] = []
+
+    def person(text: str, default: str) -> str:
+        asked.append(text)
+        return default
+
+    for find in (nothing, two):
+        init(ask=person, force=True, find=find)
+    questions = [text for text in asked if text.startswith("Reservation:")]
+    assert ["a number of the list" in text for text in questions] == [False, True]
 
 
 def test_empty_answers_take_the_defaults() -> None:
@@ -109,7 +137,7 @@ def test_a_reservation_by_its_number_or_id(answer: str) -> None:
 
 
 def test_several_reservations_are_no_reason_to_take_one() -> None:
-    assert init(yes=True, find=two) == 0
+    assert init(find=two) == 0
     assert load_settings("gpu.yaml").queues[0].reservation is None
 
 
@@ -122,7 +150,7 @@ def test_a_reservation_that_is_not_in_the_list() -> None:
 
 
 def test_without_credentials_it_goes_on_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert init(yes=True, find=silent) == 0
+    assert init(find=silent) == 0
     told = capsys.readouterr().err
     assert "Reservations cannot be looked up: no AWS credentials were found. Going on without." in told
 
@@ -181,9 +209,9 @@ def test_without_questions_an_existing_file_needs_force(output: Path | None) -> 
     target = Path("gpu.yaml")
     target.write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match=r"exists already\. Hint: --force"):
-        init(output, yes=True, find=nothing)
+        init(output, find=nothing)
     assert target.read_text(encoding="utf-8") == "mine"
-    assert init(output, yes=True, force=True, find=nothing) == 0
+    assert init(output, force=True, find=nothing) == 0
     assert load_settings(target).name == "gpu"
 
 
@@ -214,7 +242,7 @@ def test_what_is_given_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_a_wrong_option_is_told_and_nothing_written(tmp_path: Path, key: str, value: str, words: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        init(given={key: value}, yes=True, find=nothing)
+        init(given={key: value}, find=nothing)
     assert words in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -222,14 +250,14 @@ def test_a_wrong_option_is_told_and_nothing_written(tmp_path: Path, key: str, va
 def test_a_block_that_is_too_large_is_told(tmp_path: Path) -> None:
     given = {"reservation": BLOCK.id, "reservation_kind": "capacity-block", "count": 65}
     with pytest.raises(SlipwayError, match="64 instances"):
-        init(given=given, yes=True, find=nothing)
+        init(given=given, find=nothing)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_wrong_options_are_told_all_at_once(tmp_path: Path) -> None:
     given = {"name": "X", "region": "mars", "zone": "us-east-1a", "instance_type": "p99", "count": "no", "os": "dos"}
     with pytest.raises(SettingsError) as caught:
-        init(given=given, yes=True, find=one_block)
+        init(given=given, find=one_block)
     assert {fault.file for fault in caught.value.faults} == {"--name", "--region", "--instance-type", "--count", "--os"}
     assert list(tmp_path.iterdir()) == []
 
@@ -260,11 +288,11 @@ def test_after_a_wrong_answer_a_number_is_taken() -> None:
     ],
 )
 def test_a_reservation_that_does_not_fit_the_options(capsys: pytest.CaptureFixture[str], given: dict[str, Any]) -> None:
-    assert init(given=given, yes=True, find=one_block) == 0
+    assert init(given=given, find=one_block) == 0
     assert load_settings("gpu.yaml").queues[0].reservation is None
     assert "took no reservation: none fits what is asked for" in capsys.readouterr().err
     with pytest.raises(SettingsError) as caught:
-        init(Path("other.yaml"), given={**given, "reservation": BLOCK.id}, yes=True, find=one_block)
+        init(Path("other.yaml"), given={**given, "reservation": BLOCK.id}, find=one_block)
     (key,) = given
     assert f"--{key.replace('_', '-')} says {given[key]}" in str(caught.value)
     assert [fault.file for fault in caught.value.faults] == ["--reservation"]
@@ -280,7 +308,7 @@ def test_a_contradiction_is_asked_again() -> None:
 
 
 def test_the_one_that_fits_of_several_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    assert init(given={"instance_type": "p4d.24xlarge"}, yes=True, find=two) == 0
+    assert init(given={"instance_type": "p4d.24xlarge"}, find=two) == 0
     queue = load_settings("gpu.yaml").queues[0]
     assert queue.reservation is not None
     assert (queue.reservation.id, queue.count) == (OTHER.id, 2)
@@ -290,7 +318,7 @@ def test_the_one_that_fits_of_several_is_taken(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_reservation_that_aws_does_not_list(capsys: pytest.CaptureFixture[str], answers: bool) -> None:
     given = {"reservation": "cr-0123456789abcdef9"}
-    assert init(given=given, yes=True, find=nothing if answers else silent) == 0
+    assert init(given=given, find=nothing if answers else silent) == 0
     told = capsys.readouterr().err
     assert ("cr-0123456789abcdef9 is not among the live reservations of us-east-1" in told) == answers
     assert "queues[0].reservation.kind: capacity-block, a guess" in told
@@ -299,18 +327,18 @@ def test_a_reservation_that_aws_does_not_list(capsys: pytest.CaptureFixture[str]
 
 def test_a_kind_that_is_said_is_no_guess(capsys: pytest.CaptureFixture[str]) -> None:
     given = {"reservation": "cr-0123456789abcdef9", "reservation_kind": "on-demand"}
-    assert init(given=given, yes=True, find=silent) == 0
+    assert init(given=given, find=silent) == 0
     assert "guess" not in capsys.readouterr().err + Path("gpu.yaml").read_text(encoding="utf-8")
 
 
 def test_no_key_pair(capsys: pytest.CaptureFixture[str]) -> None:
-    assert init(given={"key_pair": "none"}, yes=True, find=nothing) == 0
+    assert init(given={"key_pair": "none"}, find=nothing) == 0
     assert load_settings("gpu.yaml").head_node.key_pair is None
 
 
 @pytest.mark.parametrize("find", [nothing, one_block])
 def test_what_the_defaults_give_has_no_warning(find: Any) -> None:
-    assert init(yes=True, find=find) == 0
+    assert init(find=find) == 0
     found = examine("gpu.yaml")
     assert (found.faults, found.warnings) == ((), ())
 
@@ -335,18 +363,18 @@ def test_the_schema_is_the_first_line(tmp_path: Path, monkeypatch: pytest.Monkey
     schema.touch()
     monkeypatch.setattr("slipway.settings.write.CHECKOUT", tmp_path)
     monkeypatch.setattr("slipway.settings.write.SCHEMA", schema)
-    assert init(yes=True, find=nothing) == 0
+    assert init(find=nothing) == 0
     first = Path("gpu.yaml").read_text(encoding="utf-8").splitlines()[0]
     assert first == "# yaml-language-server: $schema=clusters/settings.schema.json"
 
 
 def test_an_unknown_option_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="init knows no colour"):
-        init(given={"colour": "red"}, yes=True, find=nothing)
+        init(given={"colour": "red"}, find=nothing)
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert init(Path("out.yaml"), yes=True, as_json=True, find=nothing) == 0
+    assert init(Path("out.yaml"), as_json=True, find=nothing) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["file"] == "out.yaml"
     assert answer["settings"]["queues"][0]["count"] == 2

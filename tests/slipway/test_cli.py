@@ -80,6 +80,65 @@ def test_output_that_cannot_be_written_is_no_traceback(arguments: str, sink: str
         assert (done.returncode, "cannot write: No space left on device" in done.stderr) == (3, True)
 
 
+GOOD = (REPOSITORY / "clusters/rehearsal.yaml").read_text(encoding="utf-8")
+
+
+def checked(*arguments: str, text: str) -> subprocess.CompletedProcess[str]:
+    command = [str(SLIPWAY), "check", *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False)
+
+
+def test_check_reads_standard_input() -> None:
+    assert checked("-", text=GOOD).stdout.startswith("-: good (rehearsal in us-east-1a")
+    bad = checked("-", "--json", text="a: [")
+    assert (bad.returncode, json.loads(bad.stdout)["faults"][0]["file"]) == (2, "-")
+
+
+def test_check_of_several_files_says_what_is_wrong_with_each(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: demo\n", encoding="utf-8")
+    done = slipway("check", "clusters/rehearsal.yaml", str(bad))
+    assert (done.returncode, f"3 faults, 0 warnings in {bad}" in done.stderr) == (2, True)
+    assert done.stdout.startswith("clusters/rehearsal.yaml: good")
+    answer = json.loads(slipway("check", "clusters/rehearsal.yaml", str(bad), "--json").stdout)
+    assert (answer["valid"], [file["valid"] for file in answer["files"]]) == (False, [True, False])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("rehearse nowhere.yaml", "nowhere.yaml: no such file"),
+        ("rehearse --port x clusters/rehearsal.yaml", "Invalid value for '--port'"),
+        ("rehearse clusters/rehearsal.yaml --cloud-only --break hang", "--break needs local hosts"),
+    ],
+)
+def test_a_rehearsal_that_does_not_start_still_ends_in_a_result(arguments: str, reason: str) -> None:
+    done = slipway(*arguments.split())
+    assert (done.returncode, done.stdout.count("\n")) == (2, 1)
+    assert done.stdout.startswith(f"[RESULT] FAILURE: {reason}")
+    answer = slipway(*arguments.split(), "--json")
+    assert json.loads(answer.stdout)["error"]["text"].startswith(reason)
+    assert answer.stderr.splitlines()[-1].startswith(f"[RESULT] FAILURE: {reason}")
+
+
+@pytest.mark.parametrize("arguments", ["chek --json", "cost --bad --json", "cost FILE --hours x --json"])
+def test_wrong_use_is_json_when_json_was_asked_for(arguments: str) -> None:
+    done = slipway(*arguments.split())
+    assert (done.returncode, json.loads(done.stdout)["error"]["exit_code"]) == (2, 2)
+
+
+@pytest.mark.parametrize("arguments", ["cost nowhere.yaml", "cost nowhere.yaml --profile --json"])
+def test_a_value_that_looks_like_the_option_is_no_request_for_json(arguments: str) -> None:
+    done = slipway(*arguments.split())
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_version_in_both_forms() -> None:
+    text = slipway("version").stdout.strip()
+    assert json.loads(slipway("version", "--json").stdout) == {"version": text}
+    assert slipway("--version").stdout.strip() == text
+
+
 def test_export_json_is_the_same_configuration(tmp_path: Path) -> None:
     text = slipway("export", "pcluster", "clusters/rehearsal.yaml", "--json").stdout
     assert json.loads(text)["Scheduling"]["SlurmQueues"][0]["CapacityType"] == "CAPACITY_BLOCK"

@@ -1,0 +1,140 @@
+"""How a command starts and ends: one exit code, one error text, the same error as JSON, and never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
+
+from slipway.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_GOOD,
+    EXIT_INTERRUPTED,
+    EXIT_PIPE,
+    EXIT_USAGE,
+    SettingsError,
+    SlipwayError,
+)
+from slipway.text import visible
+
+SHOWN_FAULTS = 100
+WITH_RESULT = ("rehearse",)  # commands whose last line is always `[RESULT] ...`
+JSON_OPTION = "--json"
+
+
+@dataclasses.dataclass
+class Request:
+    """What is known about the command before its arguments are checked: an error needs it too."""
+
+    command: str = ""
+    as_json: bool = False
+
+
+class Interrupted(SlipwayError):
+    """The user pressed Ctrl-C while the command ran."""
+
+    exit_code = EXIT_INTERRUPTED
+
+
+class Command(TyperCommand):
+    """A command that notes its name and whether `--json` was given, before wrong arguments end it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        tolerant = type(ctx)(self, parent=ctx.parent, resilient_parsing=True, ignore_unknown_options=True)
+        values, _, _ = self.make_parser(tolerant).parse_args(list(args))
+        if isinstance(ctx.obj, Request):
+            ctx.obj.command = ctx.info_name or ""
+            ctx.obj.as_json = bool(values.get("as_json"))
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted") from None
+
+
+class Group(TyperGroup):
+    """A group that notes `--json` also for a command that does not exist."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if isinstance(ctx.obj, Request):
+            ctx.obj.as_json = JSON_OPTION in args
+        return super().resolve_command(ctx, args)
+
+
+def this_program() -> str:
+    """Return `slipway` as the user can type it: by its name if it is on PATH, else by the path it was started with."""
+    started, name = sys.argv[0], Path(sys.argv[0]).name
+    if name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m slipway"
+    on_path = shutil.which(name)
+    if name == "slipway" and (not on_path or not Path(on_path).samefile(started)):
+        return shlex.quote(os.path.relpath(started) if Path(started).is_relative_to(Path.cwd()) else started)
+    return "slipway"
+
+
+def run(app: typer.Typer, arguments: list[str] | None = None) -> int:
+    """Run the command of `arguments` (None: those of the process) and return its exit code."""
+    if sys.stdout is None:  # started with its output closed
+        sys.stdout = io.StringIO()
+    request = Request()
+    try:
+        try:
+            code = app(arguments, standalone_mode=False, obj=request)
+        finally:
+            sys.stdout.flush()
+    except SlipwayError as error:
+        return _failed(request, error, error.exit_code)
+    except typer.Abort:  # Ctrl-C at a question
+        return _failed(request, Interrupted("interrupted"), EXIT_INTERRUPTED)
+    except BrokenPipeError:  # the reader of the output has ended, as `| head` does
+        return _without_output(EXIT_PIPE)
+    except OSError as error:  # standard output is closed or on a full disk
+        with contextlib.suppress(OSError, ValueError):
+            print(f"cannot write: {error.strerror}", file=sys.stderr)
+        return _without_output(EXIT_ENVIRONMENT)
+    except SystemExit as error:  # typer and rich end like this when the reader of the output has ended
+        if isinstance(error.__context__, BrokenPipeError):
+            return _without_output(EXIT_PIPE)
+        raise
+    except TyperException as error:
+        show = getattr(error, "show", None)
+        show() if show else print(error, file=sys.stderr)
+        return _failed(request, error.format_message(), EXIT_USAGE, printed=True)
+    return code if isinstance(code, int) else EXIT_GOOD
+
+
+def _without_output(code: int) -> int:
+    """Return `code` after dropping what is still to be written: Python flushes once more when it ends."""
+    sys.stdout = sys.__stdout__  # typer puts a file in front that does not report a closed pipe
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code
+
+
+def _failed(request: Request, error: Exception | str, code: int, *, printed: bool = False) -> int:
+    """Print an error as text unless it is `printed` already, as JSON if it was asked for, and return `code`."""
+    faults = error.faults if isinstance(error, SettingsError) else ()
+    lines = [visible(str(fault)) for fault in faults] or [visible(line) for line in str(error).split("\n")]
+    if not printed:
+        more = [f"and {len(lines) - SHOWN_FAULTS} more"] if len(lines) > SHOWN_FAULTS else []
+        print(*lines[:SHOWN_FAULTS], *more, sep="\n", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):
+        if request.as_json:
+            text = "\n".join(lines[:SHOWN_FAULTS])
+            shown = {"exit_code": code, "text": text, "faults": [fault.as_dict() for fault in faults]}
+            print(json.dumps({"error": shown}), flush=True)
+        if request.command in WITH_RESULT:
+            print(f"[RESULT] FAILURE: {lines[0]}", file=sys.stderr if request.as_json else sys.stdout, flush=True)
+    return code
