@@ -43,9 +43,11 @@ check: ## Formatting, types, import directions, shell scripts
 	.venv-test/bin/lint-imports
 	.venv-test/bin/vermin --quiet --no-tips --target=3.9- acceptance nodes headnode compute # the nodes' own Python
 	.venv-test/bin/python tools/lock.py --check
+	.venv-test/bin/vulture
 	.venv-test/bin/python -m slipway.documentation --check
 	.venv-test/bin/shellcheck -x $(SCRIPTS)
 	.venv-test/bin/shfmt -d -i 2 -ci $(SCRIPTS)
+	@.venv-test/bin/python tools/report.py
 
 check-cloud: setup-test ## Two examples and a file with every part on, through cdk-nag, cfn-lint and CDK's own validation
 	@.venv-test/bin/python -m pytest tests/stacks tests/cluster_config

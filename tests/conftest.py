@@ -8,6 +8,7 @@ rehearsal left. Each other module stays whole in one process as well, so that it
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,15 @@ MACHINE_MARKS = ("hosts", "road")
 # What is measured, and so wants a quiet machine, comes when the other process has run out of work.
 LATE_FOLDERS = ("acceptance", "rehearsal")
 _STARTED = time.time()
+
+
+def pytest_configure() -> None:
+    """Take SIGINT again where the suite was started in the background or under nohup, which ignore it.
+
+    An ignored signal stays ignored in every program that a test starts, and some tests end programs with it.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _folder(item: pytest.Item) -> str:

@@ -12,19 +12,21 @@ readonly DEBIAN_HOST_PACKAGES=(
   sudo:sudo iptables:iptables prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter procps:ps curl:curl
 )
 
-# What only tests need: a browser that opens the acceptance report, and what makes roots of other distributions.
-readonly DEBIAN_TEST_PACKAGES=(chromium:chromium debootstrap:debootstrap)
+# For tests only: a browser that opens the acceptance report, roots of other distributions, Slurm's accounting database.
+readonly DEBIAN_TEST_PACKAGES=(chromium:chromium debootstrap:debootstrap slurmdbd:slurmdbd mariadb-server:mariadbd)
 
-# debian::missing [PAIR...]: the packages whose command is missing, one a line; of the local hosts' unless told otherwise.
+# Services of the packages above. The local hosts and the tests start them; on the machine they would only take ports.
+readonly DEBIAN_UNITS=(slurmctld slurmd slurmdbd munge mariadb prometheus prometheus-node-exporter docker-registry)
+
+# debian::missing PAIR...: the packages whose command is missing, one a line.
 debian::missing() {
   local pair
-  (($# > 0)) || set -- "${DEBIAN_HOST_PACKAGES[@]}"
   for pair in "$@"; do
     [[ -e ${pair#*:} ]] || PATH=$PATH:/usr/sbin:/sbin command -v "${pair#*:}" >/dev/null || printf '%s\n' "${pair%%:*}"
   done
 }
 
-# debian::install_if_root PACKAGE...: installs them when this is root on a machine with apt; otherwise says what to type.
+# debian::install_if_root PACKAGE...: installs them when this is root on a machine with apt; otherwise prints what to type.
 debian::install_if_root() {
   if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
     printf 'setup: missing: %s\n' "$*" >&2
@@ -34,7 +36,7 @@ debian::install_if_root() {
   printf 'setup: Debian packages %s ...\n' "$*"
   local policy=/usr/sbin/policy-rc.d log made=0 rc=0
   log=$(mktemp "${TMPDIR:-/tmp}/slipway-apt.XXXXXX")
-  # 101 tells Debian's package scripts to start no service; left alone where the machine has a policy of its own.
+  # With 101 Debian's package scripts start no service. A policy that the machine has is kept.
   if [[ ! -e $policy ]]; then
     printf '#!/bin/sh\nexit 101\n' >"$policy"
     chmod +x "$policy"
@@ -48,25 +50,29 @@ debian::install_if_root() {
     return 3
   fi
   rm -f "$log"
+  debian::disable "$@"
+}
+
+# debian::disable PACKAGE...: their services do not start at the next boot.
+debian::disable() {
+  local unit
+  for unit in "${DEBIAN_UNITS[@]}"; do
+    [[ ! -d /run/systemd/system || " $* " != *" ${unit/%mariadb/mariadb-server} "* ]] ||
+      systemctl disable --quiet "$unit" 2>/dev/null || true
+  done
 }
 
 debian::host_packages() {
-  local missing=() unit
-  mapfile -t missing < <(debian::missing)
+  local missing=()
+  mapfile -t missing < <(debian::missing "${DEBIAN_HOST_PACKAGES[@]}")
   if ((${#missing[@]} == 0)); then
     printf 'setup: Debian packages are there\n'
     return
   fi
-  debian::install_if_root "${missing[@]}" || return
-  # The local hosts start these themselves; on the machine they would only take ports and memory.
-  if [[ -d /run/systemd/system ]]; then
-    for unit in slurmctld slurmd munge prometheus prometheus-node-exporter docker-registry; do
-      case " ${missing[*]} " in *" $unit "*) systemctl disable --quiet "$unit" 2>/dev/null || true ;; esac
-    done
-  fi
+  debian::install_if_root "${missing[@]}"
 }
 
-# Never fails: the tests that need one of these say so and are skipped without it.
+# Never fails: the tests that need one of these are skipped without it, and name it.
 debian::test_packages() {
   local missing=()
   mapfile -t missing < <(debian::missing "${DEBIAN_TEST_PACKAGES[@]}")

@@ -50,7 +50,7 @@ setup::python_installed() {
 
 # setup::stamp_of FILE...: names what a folder is made from: these files, at this place.
 setup::stamp_of() {
-  { printf '%s\n' "$ROOT" && cat "$@"; } | sha256sum | cut -d' ' -f1
+  { printf '%s\n' "$ROOT" && cat "$@"; } | { sha256sum 2>/dev/null || shasum -a 256; } | cut -d' ' -f1 # macOS: shasum
 }
 
 # setup::may_write FOLDER: ends here when the folder is another user's, as after an earlier `sudo make`.
@@ -144,7 +144,7 @@ setup::test() {
 setup::root() {
   ((EUID != 0)) || return 0
   local missing=()
-  mapfile -t missing < <(debian::missing)
+  mapfile -t missing < <(debian::missing "${DEBIAN_HOST_PACKAGES[@]}")
   printf 'setup: missing: root (the local hosts are namespaces and mounts)\n' >&2
   ((${#missing[@]} == 0)) || printf 'setup: missing packages: %s\n' "${missing[*]}" >&2
   printf 'setup: Hint: run make rehearse as root; it installs what is missing\n' >&2

@@ -21,7 +21,6 @@ DIRECT_ACTIONS = ("cloudformation:CreateChangeSet", "cloudformation:ExecuteChang
 ROLES_ASSUMED = ("deploy", "file-publishing")
 FSX_ROLE = "AWSServiceRoleForAmazonFSx"
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
-ASK_ADMINISTRATOR = "ask who administers the account for them, or deploy with another role"
 
 
 def _simulate(

@@ -156,7 +156,7 @@ def test_nothing_is_left_when_it_is_ended(number: signal.Signals, tmp_path: Path
     process = start(SETTINGS, output=tmp_path)
     _wait_for_hosts(process)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=90)
+    output, _ = process.communicate(timeout=180)
     if number == signal.SIGINT:
         assert process.returncode == 130, output[-2000:]
         assert output.splitlines()[-1] == "[RESULT] FAILURE: interrupted"
