@@ -98,15 +98,9 @@ QUESTIONS = (
         why="`cdk deploy` uploads to this bucket and acts through these roles; each can be deleted by hand.",
         source="CDK guide, bootstrapping; requiresBootstrapStackVersion in the assemblies of aws-cdk-lib 2.275.0",
         permissions=("ssm:GetParameter", "sts:GetCallerIdentity", "s3:ListBucket", "iam:GetRole"),
-        examples=(
-            (Status.FAULT, "the CDK is not bootstrapped in us-east-1"),
-            (Status.FAULT, "the CDK's bootstrap has version 5, needed is 6"),
-            (Status.WARNING, "the CDK's bootstrap has version 7: it has no look-up role yet"),
-            (Status.FAULT, "the bucket of the CDK's bootstrap is gone"),
-            (
-                Status.FAULT,
-                "the role cdk-hnb659fds-deploy-role-123456789012-us-east-1 is not there: it creates the change sets",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_bootstrap,
     ),
@@ -116,7 +110,6 @@ QUESTIONS = (
         why="The cluster stack begins with AWS's own template; it is not in every region.",
         source="ParallelCluster user guide, custom resource for CloudFormation",
         permissions=("s3:GetObject",),
-        examples=((Status.FAULT, "ParallelCluster 3.16.1 has no provider template in us-east-1"),),
         ask=_provider,
     ),
 )

@@ -256,14 +256,9 @@ QUESTIONS = (
         why="FSx links buckets of its own region; a wrong name fails after the file system was made.",
         source="FSx for Lustre user guide, linking to a bucket",
         permissions=("s3:ListBucket", "sts:GetCallerIdentity"),
-        examples=(
-            (Status.FAULT, "there is no bucket corp-training-data"),
-            (Status.FAULT, "corp-training-data is in eu-west-1, the cluster in us-east-1"),
-            (
-                Status.WARNING,
-                "corp-training-data is in eu-west-1, the cluster in us-east-1: transfer between them is paid for",
-            ),
-            (Status.WARNING, "corp-training-data belongs to another account than 123456789012"),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_bucket,
         applies=lambda s: s.storage.bucket is not None,
@@ -282,52 +277,9 @@ QUESTIONS = (
             "kms:GetKeyPolicy",
             "sts:GetCallerIdentity",
         ),
-        examples=(
-            (
-                Status.FAULT,
-                "the policy of corp-training-data denies s3:ListBucket, s3:GetObject to all but named principals"
-                " (statement OnlyUs)",
-            ),
-            (
-                Status.FAULT,
-                "the policy of corp-training-data denies s3:ListBucket, s3:GetObject to everybody (a statement without"
-                " Sid)",
-            ),
-            (
-                Status.FAULT,
-                "the policy of corp-training-data denies s3:ListBucket, s3:GetObject by aws:sourcevpce: FSx comes from"
-                " AWS's own network (statement OnlyEndpoint)",
-            ),
-            (
-                Status.WARNING,
-                "the policy of corp-training-data denies s3:ListBucket, s3:GetObject under conditions: aws:principalarn"
-                " (statement OnlyRoles)",
-            ),
-            (
-                Status.FAULT,
-                "the key of corp-training-data is Disabled:"
-                " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555",
-            ),
-            (
-                Status.FAULT,
-                "the key of corp-training-data is not there:"
-                " arn:aws:kms:us-east-1:123456789012:key/99999999-2222-3333-4444-555555555555",
-            ),
-            (
-                Status.FAULT,
-                "the policy of corp-training-data's key does not let FSx use it:"
-                " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555",
-            ),
-            (
-                Status.WARNING,
-                "the policy of corp-training-data's key leaves kms:Decrypt and kms:GenerateDataKey to nobody's IAM:"
-                " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555",
-            ),
-            (
-                Status.WARNING,
-                "public access to corp-training-data is not blocked: BlockPublicAcls, IgnorePublicAcls,"
-                " BlockPublicPolicy, RestrictPublicBuckets",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_access,
         applies=lambda s: s.storage.bucket is not None,
@@ -338,7 +290,7 @@ QUESTIONS = (
         why="A mistyped prefix gives an empty folder and no error.",
         source="S3 API reference, ListObjectsV2: a prefix without objects is no error",
         permissions=("s3:ListBucket",),
-        examples=((Status.WARNING, "s3://corp-training-data/dataset/ is empty: /datasets would be, too"),),
+        finds=(Status.WARNING,),
         ask=_prefixes,
         applies=lambda s: s.storage.bucket is not None and bool(s.storage.associations),
     ),

@@ -294,13 +294,6 @@ QUESTIONS = (
         why="The storage stack fails on it, and a capacity block runs on meanwhile.",
         source="Service Quotas, fsx: Lustre storage capacity and number of file systems",
         permissions=(*QUOTA_PERMISSIONS, "fsx:DescribeFileSystems"),
-        examples=(
-            (
-                Status.FAULT,
-                "no room for 120000 GiB of Lustre Persistent_2; of the quota's 100800 GiB 0 are used",
-            ),
-            (Status.FAULT, "the quota of 0 Lustre Persistent_2 file systems is used up"),
-        ),
         ask=_quota,
         applies=lambda s: s.storage.fsx.file_system_id is None,
     ),
@@ -316,36 +309,9 @@ QUESTIONS = (
             "ec2:DescribeSubnets",
             "ec2:DescribeSecurityGroups",
         ),
-        examples=(
-            (Status.FAULT, "there is no file system fs-0123456789abcdef0 in us-east-1"),
-            (Status.FAULT, "fs-0123456789abcdef0 is of type WINDOWS, not LUSTRE"),
-            (Status.FAULT, "fs-0123456789abcdef0 is FAILED"),
-            (Status.WARNING, "fs-0123456789abcdef0 is AVAILABLE: Lustre 2.10, 1200 GiB"),
-            (
-                Status.FAULT,
-                "fs-0123456789abcdef0 is in vpc-0123456789abcdef0: no way leads there from the new VPC",
-            ),
-            (Status.WARNING, "fs-0123456789abcdef0 is in vpc-0123456789abcdef1, the nodes in vpc-0123456789abcdef0"),
-            (Status.WARNING, "fs-0123456789abcdef0 is in us-east-1b, the nodes in us-east-1a"),
-            (
-                Status.FAULT,
-                "sg-0123456789abcdef1 of fs-0123456789abcdef0 does not let the nodes in on TCP 988 and 1018-1023",
-            ),
-            (
-                Status.WARNING,
-                "sg-0123456789abcdef1 of fs-0123456789abcdef0 does not let the nodes in on TCP 1018-1023",
-            ),
-            (
-                Status.WARNING,
-                "sg-0123456789abcdef1 of fs-0123456789abcdef0 lets prefix lists in on TCP 988 and 1018-1023: the nodes"
-                " may be in them or not",
-            ),
-            (
-                Status.FAULT,
-                "/datasets overlaps the association /datasets/imagenet that the file system has already",
-            ),
-            (Status.FAULT, "7 associations are there and 2 are to come; a file system takes 8"),
-            (Status.FAULT, "a SCRATCH_1 file system takes no associations"),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_existing,
         applies=lambda s: s.storage.fsx.file_system_id is not None,
@@ -362,13 +328,9 @@ QUESTIONS = (
             "elasticfilesystem:DescribeFileSystems",
             "elasticfilesystem:DescribeMountTargets",
         ),
-        examples=(
-            (Status.FAULT, "there is no efs fs-0123456789abcdef2 in us-east-1"),
-            (Status.FAULT, "fsvol-0123456789abcdef0 is FAILED"),
-            (Status.FAULT, "fsvol-0123456789abcdef0 is a volume of ONTAP, not of OPENZFS"),
-            (Status.FAULT, "fs-0123456789abcdef2 is creating"),
-            (Status.FAULT, "fs-0123456789abcdef2 has no mount target in us-east-1a"),
-            (Status.WARNING, "fc-0123456789abcdef0 is in vpc-0123456789abcdef1, the nodes in vpc-0123456789abcdef0"),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_mounts,
         applies=lambda s: bool(s.storage.mounts),

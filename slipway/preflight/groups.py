@@ -7,7 +7,7 @@ from typing import Any
 
 from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
-from slipway.preflight.model import Answer, Question, Status, fault, ok
+from slipway.preflight.model import Answer, Question, fault, ok
 from slipway.settings import Settings
 from slipway.settings.source import Place
 
@@ -86,14 +86,6 @@ QUESTIONS = (
         source="https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html; awsome-distributed-training issue "
         "546; gardener-extension-provider-aws issue 1832",
         permissions=("ec2:DescribeSecurityGroups",),
-        examples=(
-            (
-                Status.FAULT,
-                "sg-0123456789abcdef0 has no egress rule for all traffic to itself: EFA does not get through, "
-                "0.0.0.0/0 is not enough",
-            ),
-            (Status.FAULT, "sg-0123456789abcdef0 is in vpc-0bbbbbbbbbbbbbbbb, not in vpc-0123456789abcdef0"),
-        ),
         ask=ask_groups,
         applies=lambda settings: bool(_named(settings)),
     ),

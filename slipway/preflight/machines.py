@@ -220,10 +220,6 @@ QUESTIONS = (
         why="Which zones an account sees, and which letters they have, differs from account to account.",
         source=f"{EC2_GUIDE}/using-regions-availability-zones.html",
         permissions=("ec2:DescribeAvailabilityZones",),
-        examples=(
-            (Status.FAULT, "the account has no us-east-1g"),
-            (Status.FAULT, "us-east-1a is impaired"),
-        ),
         ask=ask_zone,
     ),
     Question(
@@ -232,7 +228,6 @@ QUESTIONS = (
         why="The large GPU types are in a few zones only; elsewhere nothing starts.",
         source=f"{EC2_GUIDE}/instance-discovery.html",
         permissions=("ec2:DescribeInstanceTypeOfferings",),
-        examples=((Status.FAULT, "p6-b200.48xlarge is not offered in us-east-1a"),),
         ask=ask_offerings,
     ),
     Question(
@@ -242,9 +237,9 @@ QUESTIONS = (
         source="https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceTypes.html; "
         "aws-parallelcluster CapacityTypeValidator",
         permissions=("ec2:DescribeInstanceTypes",),
-        examples=(
-            (Status.WARNING, "p5.48xlarge has 16 EFA interfaces, Slipway counts with 32"),
-            (Status.FAULT, "g6.12xlarge is not sold in capacity blocks"),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=ask_facts,
     ),
@@ -255,16 +250,9 @@ QUESTIONS = (
         "storage were made.",
         source="aws-parallelcluster 3.16.1 get_official_image_id",
         permissions=("ec2:DescribeImages", "ec2:DescribeInstanceTypes"),
-        examples=(
-            (
-                Status.FAULT,
-                f"there is no image of ParallelCluster {PARALLELCLUSTER_VERSION} for ubuntu2204 on x86_64 in us-east-1",
-            ),
-            (
-                Status.WARNING,
-                f"ami-00000000000000003, the image of ParallelCluster {PARALLELCLUSTER_VERSION} for ubuntu2204 on "
-                "x86_64, is deprecated since 2026-11-01",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=ask_image,
     ),
@@ -275,10 +263,6 @@ QUESTIONS = (
         "and newer.",
         source="aws-parallelcluster 3.16.1 KeyPairValidator",
         permissions=("ec2:DescribeKeyPairs",),
-        examples=(
-            (Status.FAULT, "there is no key pair platform in us-east-1"),
-            (Status.FAULT, "the key pair platform is RSA, which ubuntu2204 refuses"),
-        ),
         ask=ask_key_pair,
         applies=lambda settings: bool(settings.head_node.key_pair),
     ),
@@ -288,13 +272,6 @@ QUESTIONS = (
         why="The other strategies put instances on different racks, which is what training must not have.",
         source=f"{EC2_GUIDE}/placement-strategies.html",
         permissions=("ec2:DescribePlacementGroups",),
-        examples=(
-            (Status.FAULT, "there is no placement group training in us-east-1"),
-            (
-                Status.FAULT,
-                "the placement group training has the strategy spread, which keeps instances apart",
-            ),
-        ),
         ask=ask_placement_groups,
         applies=lambda settings: bool(_groups(settings)),
     ),

@@ -59,8 +59,8 @@ class Question:
     """One thing to find out.
 
     ``asks`` is the question in words, ``why`` what goes wrong without it, ``source`` where that is known from,
-    ``permissions`` the IAM actions it uses, ``examples`` one text of each kind of answer that is not ok (status, text):
-    documentation shows them and tests produce them. ``applies`` tells whether the settings give cause to ask.
+    ``permissions`` the IAM actions it uses, ``finds`` the statuses that its answers may have in addition to ok and
+    could-not-ask. ``applies`` says whether the question is of use for some settings.
     """
 
     name: str
@@ -68,8 +68,8 @@ class Question:
     why: str
     source: str
     permissions: tuple[str, ...]
-    examples: tuple[tuple[Status, str], ...]
     ask: Ask
+    finds: tuple[Status, ...] = (Status.FAULT,)
     applies: Callable[[Settings], bool] = lambda _: True
 
 

@@ -89,17 +89,9 @@ QUESTIONS = (
         why="A stack that is half made, or somebody else's, stops the deployment; two clusters cannot share a name.",
         source="CloudFormation user guide, stack states; CDK CLI 2.1148 (a failed creation is deleted and made anew)",
         permissions=("cloudformation:DescribeStacks",),
-        examples=(
-            (Status.FAULT, "the stack p5-network is there and has no tag project=p5: it is not this cluster's"),
-            (Status.FAULT, "the stack p5-storage is DELETE_FAILED"),
-            (Status.FAULT, "the stack p5-storage is UPDATE_IN_PROGRESS"),
-            (Status.WARNING, "the stack p5-cluster is ROLLBACK_COMPLETE: an earlier creation was not finished"),
-            (Status.FAULT, "a stack called p5 is there: ParallelCluster needs the name for the cluster"),
-            (
-                Status.FAULT,
-                "a cluster called p5 is there (CREATE_COMPLETE), made without this deployment or left over from it",
-            ),
-            (Status.FAULT, "the cluster p5 is UPDATE_IN_PROGRESS"),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_stacks,
     ),

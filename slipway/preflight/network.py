@@ -357,14 +357,6 @@ QUESTIONS = (
         "time-out of the bootstrap.",
         source=f"{PCLUSTER_GUIDE}/network-configuration-v3.html",
         permissions=("ec2:DescribeVpcs", "ec2:DescribeVpcAttribute"),
-        examples=(
-            (Status.FAULT, "vpc-0123456789abcdef0 does not exist in us-east-1"),
-            (
-                Status.FAULT,
-                "vpc-0123456789abcdef0 has enableDnsHostnames off: the nodes find neither each other nor the file "
-                "system by name",
-            ),
-        ),
         ask=ask_vpc,
         applies=_has_own_vpc,
     ),
@@ -375,10 +367,9 @@ QUESTIONS = (
         "address does not start.",
         source=f"{VPC_GUIDE}/subnet-sizing.html; aws-parallelcluster SubnetsValidator",
         permissions=("ec2:DescribeSubnets", "ec2:DescribeInstances"),
-        examples=(
-            (Status.FAULT, "subnet-0123456789abcdef1 is in us-east-1b, the cluster in us-east-1a"),
-            (Status.FAULT, "subnet-0123456789abcdef1 has 11 free addresses, the static nodes need 16"),
-            (Status.WARNING, "subnet-0123456789abcdef1 has 11 free addresses, the nodes can need 16"),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=ask_subnets,
         applies=_has_own_vpc,
@@ -392,18 +383,7 @@ QUESTIONS = (
         f"{PCLUSTER_GUIDE}/aws-parallelcluster-in-a-single-public-subnet-no-internet-v3.html; libfabric issue 6; "
         "dstack issues 1804 and 2270",
         permissions=("ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"),
-        examples=(
-            (
-                Status.FAULT,
-                "subnet-0123456789abcdef1 is public (its way out is igw-0123456789abcdef0), and p5.48xlarge with 33 "
-                "network interfaces cannot have a public address: the nodes would reach nothing",
-            ),
-            (
-                Status.FAULT,
-                "subnet-0123456789abcdef1 has no way to the internet and no VPC endpoint for cloudformation, ec2, "
-                "dynamodb, ssm",
-            ),
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=ask_compute_routes,
         applies=_has_own_vpc,
     ),
@@ -414,21 +394,9 @@ QUESTIONS = (
         "minutes.",
         source=f"{PCLUSTER_GUIDE}/network-configuration-v3.html; aws-parallelcluster issue 2447",
         permissions=("ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"),
-        examples=(
-            (
-                Status.FAULT,
-                "subnet-0123456789abcdef0 has igw-0123456789abcdef0 as its way out and gives no public addresses: the "
-                "head node would reach nothing",
-            ),
-            (
-                Status.WARNING,
-                "SSH is allowed from 203.0.113.0/24, and the head node has no public address to reach it at",
-            ),
-            (
-                Status.WARNING,
-                "subnet-0123456789abcdef0 has no way to the internet, and docker://nvcr.io#nvidia/pytorch:24.01-py3 "
-                "comes from there",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=ask_head_routes,
         applies=_has_own_vpc,
@@ -440,9 +408,9 @@ QUESTIONS = (
         source=f"{VPC_GUIDE}/vpc-network-acls.html; https://docs.aws.amazon.com/fsx/latest/LustreGuide/"
         "limit-access-security-groups.html",
         permissions=("ec2:DescribeNetworkAcls",),
-        examples=(
-            (Status.FAULT, "acl-0123456789abcdef0 of subnet-0123456789abcdef1 lets nothing out"),
-            (Status.WARNING, "acl-0123456789abcdef0 of subnet-0123456789abcdef1 lets only some traffic in"),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=ask_acls,
         applies=_has_own_vpc,

@@ -123,12 +123,9 @@ QUESTIONS = (
         why="Past the quota the observability stack fails; two workspaces of one name get mistaken for each other.",
         source="Service Quotas, aps: workspaces per region and account",
         permissions=("aps:ListWorkspaces", "cloudformation:DescribeStacks", *QUOTA_PERMISSIONS),
-        examples=(
-            (Status.FAULT, "all 1 Prometheus workspaces of the quota are used"),
-            (
-                Status.WARNING,
-                "a Prometheus workspace called p5 is there already: ws-01234567-89ab-cdef-0123-456789abcdef",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_prometheus,
         applies=lambda s: s.observability.prometheus,
@@ -139,9 +136,9 @@ QUESTIONS = (
         why="The quota is five workspaces; the observability stack fails on the sixth.",
         source="Service Quotas, grafana: number of workspaces",
         permissions=("grafana:ListWorkspaces", "cloudformation:DescribeStacks", *QUOTA_PERMISSIONS),
-        examples=(
-            (Status.FAULT, "all 1 Grafana workspaces of the quota are used"),
-            (Status.WARNING, "a Grafana workspace called p5 is there already: g-0123456789"),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_grafana,
         applies=lambda s: s.observability.grafana,
@@ -152,9 +149,9 @@ QUESTIONS = (
         why="The workspace cannot be made without it.",
         source="Managed Grafana user guide, authentication with IAM Identity Center",
         permissions=("sso:ListInstances", "ec2:DescribeRegions"),
-        examples=(
-            (Status.FAULT, "IAM Identity Center is not enabled: Grafana would have no sign-in"),
-            (Status.WARNING, "IAM Identity Center is in eu-west-1, not in us-east-1"),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_identity_center,
         applies=lambda s: s.observability.grafana,
@@ -165,7 +162,6 @@ QUESTIONS = (
         why="Budgets have names of the whole account; a second one of a name is refused.",
         source="Budgets API reference, CreateBudget: DuplicateRecordException",
         permissions=("sts:GetCallerIdentity", "cloudformation:DescribeStacks", "budgets:ViewBudget"),
-        examples=((Status.FAULT, "a budget called p5-monthly is there already"),),
         ask=_budget,
         applies=lambda s: s.budget is not None and s.observability.alert_email is not None,
     ),

@@ -220,24 +220,9 @@ QUESTIONS = (
         why="`cdk deploy` acts through the bootstrap's roles; without them it needs permissions of its own.",
         source="CDK guide, bootstrapping; IAM API reference, SimulatePrincipalPolicy",
         permissions=("sts:GetCallerIdentity", "iam:SimulatePrincipalPolicy", "iam:GetRole"),
-        examples=(
-            (
-                Status.FAULT,
-                "arn:aws:iam::123456789012:user/ann may not assume cdk-hnb659fds-deploy-role-123456789012-us-east-1,"
-                " cdk-hnb659fds-file-publishing-role-123456789012-us-east-1",
-            ),
-            (
-                Status.WARNING,
-                "arn:aws:iam::123456789012:user/ann may not assume cdk-hnb659fds-deploy-role-123456789012-us-east-1,"
-                " cdk-hnb659fds-file-publishing-role-123456789012-us-east-1; the CDK goes on with the caller's own"
-                " permissions",
-            ),
-            (
-                Status.WARNING,
-                "whether arn:aws:iam::123456789012:user/ann may assume"
-                " cdk-hnb659fds-deploy-role-123456789012-us-east-1,"
-                " cdk-hnb659fds-file-publishing-role-123456789012-us-east-1 depends on aws:MultiFactorAuthPresent",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_caller,
     ),
@@ -247,17 +232,9 @@ QUESTIONS = (
         why="An account bootstrapped with its own policies often lacks FSx, Grafana or IAM: found after 10 to 20 min.",
         source="CloudFormation resource schemas (create handlers); aws-parallelcluster issues 1312, 4199",
         permissions=("sts:GetCallerIdentity", "iam:SimulatePrincipalPolicy"),
-        examples=(
-            (
-                Status.FAULT,
-                "the CDK's executing role is not allowed fsx:CreateFileSystem, fsx:TagResource",
-            ),
-            (Status.FAULT, "the CDK's executing role is denied aps:CreateWorkspace"),
-            (
-                Status.WARNING,
-                "whether the CDK's executing role is allowed fsx:CreateFileSystem, fsx:TagResource depends on"
-                " conditions",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_execution,
     ),
@@ -267,13 +244,6 @@ QUESTIONS = (
         why="Without its role FSx makes no file system, and EC2 starts no spot instance.",
         source="FSx for Lustre and EC2 user guides, service-linked roles; ParallelCluster user guide, spot instances",
         permissions=("iam:GetRole", "sts:GetCallerIdentity", "iam:SimulatePrincipalPolicy"),
-        examples=(
-            (Status.FAULT, f"{FSX_ROLE} is not there, and the CDK's executing role may not create it"),
-            (
-                Status.FAULT,
-                f"{SPOT_ROLE} is not there: the head node may not create it, and no spot instance would start",
-            ),
-        ),
         ask=_linked_roles,
     ),
     Question(
@@ -282,7 +252,6 @@ QUESTIONS = (
         why="A role with a policy that does not exist is not made, and the cluster with it.",
         source="IAM API reference, AttachRolePolicy",
         permissions=("iam:GetPolicy",),
-        examples=((Status.FAULT, "there is no policy arn:aws:iam::123456789012:policy/training-data in this account"),),
         ask=_policies_there,
         applies=lambda s: bool(_policies(s)),
     ),

@@ -49,14 +49,7 @@ QUESTIONS = (
         why="A budget below the cost sends alarms from the first week, and nobody reads them any more.",
         source="Price List API, and slipway/data/prices.json where it does not answer; docs/cost.md",
         permissions=("pricing:GetProducts", "ec2:DescribeCapacityReservations"),
-        examples=(
-            (Status.WARNING, "the cluster costs 20,978 USD a month at most: above the budget of 1,000 USD"),
-            (
-                Status.WARNING,
-                "the cluster costs 1,615 USD a month at most, 91,875 more for the reservations: above the budget of"
-                " 1,000 USD",
-            ),
-        ),
+        finds=(Status.WARNING,),
         ask=_price,
         applies=lambda s: s.budget is not None,
     ),

@@ -303,12 +303,9 @@ QUESTIONS = (
             "ec2:DescribeCapacityReservations",
             "sts:GetCallerIdentity",
         ),
-        examples=(
-            (Status.FAULT, "vCPUs of running on-demand standard instances: 8 needed, 5 free (0 of 5 in use)"),
-            (
-                Status.WARNING,
-                "vCPUs of running on-demand standard instances: 8 to 264 needed, 64 free (0 of 64 in use)",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=ask_vcpus,
     ),
@@ -326,10 +323,6 @@ QUESTIONS = (
             "ec2:DescribeSubnets",
             "ec2:DescribeAddresses",
         ),
-        examples=(
-            (Status.FAULT, "VPCs in the region: 1 needed, 0 free (5 of 5 in use)"),
-            (Status.FAULT, "Elastic IP addresses in the region: 1 needed, 0 free (5 of 5 in use)"),
-        ),
         ask=ask_new_vpc,
         applies=lambda settings: settings.network.is_new,
     ),
@@ -346,10 +339,6 @@ QUESTIONS = (
             "ec2:DescribeSecurityGroups",
             "ec2:DescribeVolumes",
             "ec2:DescribeInstances",
-        ),
-        examples=(
-            (Status.FAULT, "network interfaces in the region: 133 needed, 100 free (0 of 100 in use)"),
-            (Status.FAULT, "TiB of gp3 volumes in the region: 0.98 needed, 0.5 free (0 of 0.5 in use)"),
         ),
         ask=ask_resources,
     ),

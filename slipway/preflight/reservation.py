@@ -371,22 +371,9 @@ QUESTIONS = (
         source=f"{EC2_GUIDE}/capacity-blocks-using.html; {EC2_GUIDE}/capacity-reservations-using.html; "
         "aws-parallelcluster 3.16.1 CapacityReservationValidator and issue 6870",
         permissions=("ec2:DescribeCapacityReservations", "ec2:DescribeInstances", "sts:GetCallerIdentity"),
-        examples=(
-            (
-                Status.FAULT,
-                "cr-0123456789abcdef1 does not exist in us-east-1, or is not shared with this account",
-            ),
-            (
-                Status.WARNING,
-                "cr-0123456789abcdef1 starts in 21 h 30 min, on 2026-12-02 09:30 UTC: the cluster can be made before, "
-                "its nodes wait in Slurm until then",
-            ),
-            (Status.FAULT, "cr-0123456789abcdef1 has 1 of 4 instances free, the queues want 4"),
-            (
-                Status.FAULT,
-                "cr-0123456789abcdef1 ends in 55 min, on 2026-12-01 12:55 UTC: a deployment takes up to 40 min, and "
-                "EC2 warns 40 min and terminates the nodes from 30 min before the end",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=ask_reservations,
         applies=lambda settings: bool(uses_of(settings)),
@@ -398,10 +385,7 @@ QUESTIONS = (
         "the creation fail after 35 minutes.",
         source=f"{EC2_GUIDE}/ec2-capacity-blocks.html; aws-parallelcluster issues 2447 and 4342",
         permissions=("ec2:DescribeCapacityReservations", "ec2:DescribeCapacityBlockOfferings"),
-        examples=(
-            (Status.WARNING, "4 p5.48xlarge without a reservation: EC2 rarely has them to spare"),
-            (Status.WARNING, "cr-0aaaaaaaaaaaaaaa1 has 8 p5.48xlarge free, and the queue does not use it"),
-        ),
+        finds=(Status.WARNING,),
         ask=ask_unreserved,
         applies=lambda settings: bool(_unreserved(settings)),
     ),

@@ -169,30 +169,9 @@ QUESTIONS = (
         why="A wrong key shows as 401 from the registry, hours later, in a log on the head node.",
         source="enroot issues 161 and 241; NGC user guide, API keys",
         permissions=PERMISSIONS,
-        examples=(
-            (Status.FAULT, "there is no secret arn:aws:secretsmanager:us-east-1:123456789012:secret:ngc-key-AbCdEf"),
-            (Status.FAULT, "the secret ngc-key is scheduled for deletion"),
-            (Status.FAULT, "the secret ngc-key has no value"),
-            (Status.FAULT, "the secret ngc-key is binary, not text"),
-            (Status.FAULT, "the secret ngc-key is empty"),
-            (Status.FAULT, "the secret ngc-key is JSON: the download takes the whole text for the key"),
-            (Status.FAULT, "the secret ngc-key has blanks or line breaks in or around the key"),
-            (Status.FAULT, "the secret ngc-key is a placeholder"),
-            (
-                Status.WARNING,
-                "the secret ngc-key has no form of an NGC key (nvapi-..., or 84 letters and digits)",
-            ),
-            (
-                Status.WARNING,
-                "the secret ngc-key ends in a line break, which some tools take for a part of the key",
-            ),
-            (Status.WARNING, "the secret ngc-key is encrypted with a key of account 210987654321"),
-            (
-                Status.WARNING,
-                "the secret ngc-key is encrypted with the key"
-                " arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555, whose policy leaves"
-                " kms:Decrypt to nobody's IAM",
-            ),
+        finds=(
+            Status.FAULT,
+            Status.WARNING,
         ),
         ask=_ngc,
         applies=lambda s: s.ngc_secret_arn is not None,
@@ -203,16 +182,6 @@ QUESTIONS = (
         why="A # ends the line in slurmdbd.conf: accounting fails, and the head node's boot with it.",
         source="slurmdbd.conf manual; ParallelCluster user guide, SlurmSettings / Database",
         permissions=PERMISSIONS,
-        examples=(
-            (
-                Status.FAULT,
-                "there is no secret arn:aws:secretsmanager:us-east-1:123456789012:secret:slurm-password-AbCdEf",
-            ),
-            (Status.FAULT, "the secret slurm-password has a #, where slurmdbd.conf begins a comment"),
-            (Status.FAULT, "the secret slurm-password is JSON: ParallelCluster takes the whole text for the password"),
-            (Status.FAULT, "the secret slurm-password has blanks or line breaks in it"),
-            (Status.FAULT, "the secret is the one of the NGC key"),
-        ),
         ask=_database,
         applies=lambda s: s.slurm.database is not None,
     ),
@@ -222,14 +191,6 @@ QUESTIONS = (
         why="With another key slurmctld and slurmdbd do not believe each other, and accounting stays empty.",
         source="ParallelCluster 3.16.1, secret_validators.py; aws-parallelcluster issue 6398",
         permissions=PERMISSIONS,
-        examples=(
-            (
-                Status.FAULT,
-                "there is no secret arn:aws:secretsmanager:us-east-1:123456789012:secret:munge-key-AbCdEf",
-            ),
-            (Status.FAULT, "the secret munge-key is no munge key in base64"),
-            (Status.FAULT, "the secret munge-key holds a key of 128 bits; munge takes 256 to 8192"),
-        ),
         ask=_munge,
         applies=_has_munge_key,
     ),

@@ -10,10 +10,12 @@ from preflight_cases import REGION, Case, check, denied
 
 from rehearsal.cloud.capacity import add_reservation
 from slipway.preflight.model import Answer, Status
-from slipway.preflight.price import QUESTIONS
 from tests.aws.preflight_aws import PreflightAws
 
-DYNAMIC, RESERVED = (text for _, text in QUESTIONS[0].examples)
+DYNAMIC = "the cluster costs 20,978 USD a month at most: above the budget of 1,000 USD"
+RESERVED = (
+    "the cluster costs 1,615 USD a month at most, 91,875 more for the reservations: above the budget of 1,000 USD"
+)
 PATH = ("budget", "monthly_usd")
 HINT = "raise the budget, or see what costs most: slipway cost"
 SMALL: dict[str, Any] = {"budget": {"monthly_usd": 1000}}

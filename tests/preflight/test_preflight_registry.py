@@ -30,19 +30,11 @@ def test_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
-def test_every_example_is_what_some_case_gives(question: Question) -> None:
-    given = {(case.status, case.text) for case in CASES_OF_ALL if case.question == question.name}
-    missing = [example for example in question.examples if example not in given]
-    assert not missing
-    assert question.examples, "a question that never finds anything"
-
-
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
 def test_every_question_is_tried_healthy_and_denied(question: Question) -> None:
     statuses = {case.status for case in CASES_OF_ALL if case.question == question.name}
     assert Status.OK in statuses
     assert Status.COULD_NOT_ASK in statuses
-    assert statuses & {Status.FAULT, Status.WARNING}
+    assert statuses - {Status.OK, Status.COULD_NOT_ASK} == set(question.finds)
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
@@ -62,4 +54,3 @@ def test_every_question_says_what_it_is(question: Question) -> None:
     assert question.source
     assert question.permissions
     assert question.name == question.name.lower()
-    assert all(status in (Status.WARNING, Status.FAULT) for status, _ in question.examples)

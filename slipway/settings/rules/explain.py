@@ -59,11 +59,11 @@ def _questions() -> list[Explanation]:
         Explanation(
             question.name,
             "live",
-            ", ".join(dict.fromkeys(status.value for status, _ in question.examples)) or "could-not-ask",
+            ", ".join(status.value for status in question.finds),
             question.asks,
             question.why,
             question.source,
-            tuple(f"{status.value}: {text}" for status, text in question.examples),
+            (),
         )
         for question in QUESTIONS
     ]
