@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from acceptance import __version__
-from acceptance.errors import AcceptanceError, EnvironmentFault, InputError
+from acceptance.errors import AcceptanceError, ExternalError, InputError
 from acceptance.history import (
     HISTORY_FILE,
     add_history_command,
@@ -40,7 +40,7 @@ from acceptance.scenario import (
     read_values,
     search_values,
 )
-from acceptance.units import gb_text, plural, size_text
+from acceptance.text import gb_text, plural, size_text
 from acceptance.upload import upload, url_fault
 
 SCENARIO_FILE = Path("/opt/slipway/current/acceptance.json")
@@ -156,7 +156,7 @@ def _values(arguments: argparse.Namespace) -> tuple[Any, str]:
 
 
 def _begin(scenario: Scenario, values: Any, arguments: argparse.Namespace, say: Callable[[str], None]) -> Path:
-    """Make the run directory, with the scenario in it. Raises EnvironmentFault, OSError."""
+    """Make the run directory, with the scenario in it. Raises ExternalError, OSError."""
     directory = make_run_directory(arguments.output, scenario.partition)
     write_whole(directory / "scenario.json", json.dumps(values, indent=1) + "\n")
     say(f"run directory {directory}")
@@ -176,7 +176,7 @@ def _campaign(
     with Stop() as stop:
         try:
             work(Campaign(scenario, directory, stop, say, record))
-        except EnvironmentFault as caught:
+        except ExternalError as caught:
             trouble = caught
     return _conclude(directory, arguments, trouble, stream)
 
@@ -255,7 +255,7 @@ def _refuse(faults: list[str], stream: TextIO) -> int:
     return 2
 
 
-def _conclude(directory: Path, arguments: argparse.Namespace, trouble: EnvironmentFault | None, stream: TextIO) -> int:
+def _conclude(directory: Path, arguments: argparse.Namespace, trouble: ExternalError | None, stream: TextIO) -> int:
     """Write the report, show it, remember it, copy it; say the result last."""
     report = write_report(directory)
     code = EXIT_CODES[report["verdict"]] if trouble is None else 3
@@ -273,7 +273,7 @@ def _conclude(directory: Path, arguments: argparse.Namespace, trouble: Environme
         try:
             say(f"uploaded: {upload(directory, arguments.upload)}")
             send_history(_history(arguments), report["cluster"], arguments.upload, say)
-        except EnvironmentFault as fault:
+        except ExternalError as fault:
             say(f"not uploaded: {fault}")
             if code == 0:
                 _result(stream, False, f"the cluster is accepted ({summary}), but the upload failed: {fault}")

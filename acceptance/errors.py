@@ -19,9 +19,9 @@ class InputError(AcceptanceError):
         self.faults = faults
 
 
-class EnvironmentFault(AcceptanceError):
+class ExternalError(AcceptanceError):
     """Slurm, the file system or another tool did not do its part."""
 
 
-class Interrupted(EnvironmentFault):
+class Interrupted(ExternalError):
     """The runner was told to stop (SIGINT or SIGTERM); its own jobs are cancelled on the way out."""

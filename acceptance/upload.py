@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from acceptance.errors import EnvironmentFault
+from acceptance.errors import ExternalError
 
 _URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.()=/-]{0,512})?")
 _TIMEOUT_S = 600
@@ -20,12 +20,12 @@ def url_fault(url: str) -> str | None:
 
 
 def upload(directory: Path, url: str) -> str:
-    """Copy a run directory below `url`; give the address it went to. Raises EnvironmentFault."""
+    """Copy a run directory below `url`; give the address it went to. Raises ExternalError."""
     return _copy(directory, f"{url.rstrip('/')}/{directory.name}/", ["--recursive", "--exclude", ".*"])
 
 
 def upload_file(file: Path, url: str) -> str:
-    """Copy one file below `url`, in the place of what was there; give its address. Raises EnvironmentFault."""
+    """Copy one file below `url`, in the place of what was there; give its address. Raises ExternalError."""
     return _copy(file, f"{url.rstrip('/')}/{file.name}", [])
 
 
@@ -42,12 +42,12 @@ def _copy(source: Path, target: str, options: list[str]) -> str:
             timeout=_TIMEOUT_S,
         )
     except FileNotFoundError:
-        raise EnvironmentFault("aws: is not on this machine's PATH. Hint: install the AWS CLI") from None
+        raise ExternalError("aws: is not on this machine's PATH. Hint: install the AWS CLI") from None
     except subprocess.TimeoutExpired:
         fault = f"aws s3 cp to {target}: took longer than {_TIMEOUT_S} s. Hint: try it by hand"
-        raise EnvironmentFault(fault) from None
+        raise ExternalError(fault) from None
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())[:400]
         hint = "Hint: does the head node's role allow s3:PutObject there?"
-        raise EnvironmentFault(f"aws s3 cp to {target}: exit {done.returncode}: {said}. {hint}")
+        raise ExternalError(f"aws s3 cp to {target}: exit {done.returncode}: {said}. {hint}")
     return target

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from acceptance.history.command import add_history_command
-from acceptance.history.keep import HISTORY_FILE, known_baselines, remember, send_history, with_baselines
-from acceptance.history.store import HistoryFault
+from acceptance.history.recording import HISTORY_FILE, known_baselines, remember, send_history, with_baselines
+from acceptance.history.store import HistoryError
 
 __all__ = [
     "HISTORY_FILE",
-    "HistoryFault",
+    "HistoryError",
     "add_history_command",
     "known_baselines",
     "remember",

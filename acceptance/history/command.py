@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.errors import InputError
-from acceptance.history.keep import HISTORY_FILE
 from acceptance.history.read import Kind, Point, bad_nodes, runs, series
 from acceptance.history.rebuild import rebuild
+from acceptance.history.recording import HISTORY_FILE
 from acceptance.history.store import reading
-from acceptance.history.text import comparison_text, history_text
+from acceptance.history.terminal import comparison_text, history_text
 from acceptance.history.trend import compare, trends
-from acceptance.units import plural
+from acceptance.text import plural
 
 
 def add_history_command(commands: Any, output: Path) -> None:

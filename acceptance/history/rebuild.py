@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from acceptance.errors import InputError
-from acceptance.history.store import HistoryFault, insert, reading, writing
+from acceptance.history.store import HistoryError, insert, reading, writing
 from acceptance.report.build import build_report
 from acceptance.scenario.load import load_own
 
@@ -15,7 +15,7 @@ from acceptance.scenario.load import load_own
 def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
     """Put every run below `output` into the history; what is no database is put aside first. Give the number of runs.
 
-    Runs whose directories are gone stay as they are. Raises EnvironmentFault, InputError.
+    Runs whose directories are gone stay as they are. Raises ExternalError, InputError.
     """
     try:
         directories = sorted(one for one in output.iterdir() if (one / "run.json").is_file())
@@ -45,7 +45,7 @@ def _put_aside(path: Path, say: Callable[[str], None]) -> None:
             found = connection.execute("PRAGMA quick_check").fetchone()[0]
             if found == "ok":
                 return
-    except HistoryFault as fault:
+    except HistoryError as fault:
         if not fault.corrupt:
             raise
     aside = f".corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"

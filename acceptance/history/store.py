@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from acceptance.errors import EnvironmentFault, InputError
+from acceptance.errors import ExternalError, InputError
 from acceptance.scenario.model import Scenario
 
 WORK_S = 60.0  # seconds that one opening may compute; 10,000 runs take less than one
@@ -43,7 +43,7 @@ MIGRATIONS = (
 _TABLES = ("runs", "measures", "nodes")
 
 
-class HistoryFault(EnvironmentFault):
+class HistoryError(ExternalError):
     """The history cannot be read or written. `corrupt`: what the file holds is no (whole) database."""
 
     def __init__(self, path: Path, error: Exception) -> None:
@@ -70,7 +70,7 @@ def _hint(said: str, corrupt: bool) -> str:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a history that is there. Raises InputError if there is none, HistoryFault if it cannot be read."""
+    """Open a history that is there. Raises InputError if there is none, HistoryError if it cannot be read."""
     if not path.is_file():
         hint = "Hint: give --output or --history; `acceptance history --rebuild` makes it from the run directories"
         raise InputError([f"{path}: there is no history. {hint}"])
@@ -80,11 +80,11 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open or make a history and hold it in one transaction, which ends with the block. Raises HistoryFault."""
+    """Open or make a history and hold it in one transaction, which ends with the block. Raises HistoryError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HistoryFault(path, error) from None
+        raise HistoryError(path, error) from None
     with _connected(path, "rwc") as connection:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -109,7 +109,7 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
             _migrate(connection, path)
             yield connection
     except sqlite3.Error as error:
-        raise HistoryFault(path, error) from None
+        raise HistoryError(path, error) from None
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
@@ -123,7 +123,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("COMMIT")
     if _version(connection) > len(MIGRATIONS):
         known = f"it has schema {_version(connection)}, this program knows {len(MIGRATIONS)}"
-        raise EnvironmentFault(f"{path}: was written by a newer acceptance ({known}). Hint: use that one")
+        raise ExternalError(f"{path}: was written by a newer acceptance ({known}). Hint: use that one")
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -131,7 +131,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def snapshot(path: Path, copy: Path) -> None:
-    """Copy the history as it is between two transactions. Raises InputError, HistoryFault."""
+    """Copy the history as it is between two transactions. Raises InputError, HistoryError."""
     with reading(path) as connection, closing(sqlite3.connect(copy)) as target:
         connection.backup(target)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from acceptance.scenario.model import Baseline, Limit
-from acceptance.units import gb_text, plural
+from acceptance.text import gb_text, plural
 
 GOOD_RUNS = 3  # runs that make a baseline
 MOST_RUNS = 20  # the last ones count

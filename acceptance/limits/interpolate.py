@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from acceptance.scenario.model import Limit
-from acceptance.units import size_text
+from acceptance.text import size_text
 
 MOST_APART_SIZES = 8  # factor between two sizes that may be interpolated between
 MOST_APART_NODES = 4  # the same for numbers of nodes

@@ -11,12 +11,12 @@ from dataclasses import replace
 from acceptance.limits.bandwidth import measured_busbw
 from acceptance.limits.baseline import baseline_limit
 from acceptance.limits.check import Check
-from acceptance.limits.lookup import Measured, find_limits, known_limits, measured_by_others, network_cards
-from acceptance.limits.sound import sound
+from acceptance.limits.lookup import Reference, find_limits, known_limits, measured_by_others, network_cards
+from acceptance.limits.soundness import sound
 from acceptance.limits.throughput import network_limit
 from acceptance.nccl.model import Log, Row, Table
 from acceptance.scenario.model import Baseline, Limit, Scenario, Test
-from acceptance.units import gb_text, plural, size_text
+from acceptance.text import gb_text, plural, size_text
 
 
 def judge_log(scenario: Scenario, test: Test, log: Log, nodes: int) -> list[Check]:
@@ -39,7 +39,7 @@ def baselines_of(scenario: Scenario, collective: str, nodes: int) -> dict[int, B
     return {one.size_bytes: one for one in fitting}
 
 
-def references(scenario: Scenario, collective: str, nodes: int) -> list[Measured]:
+def references(scenario: Scenario, collective: str, nodes: int) -> list[Reference]:
     """What others measured with the same collective, instance type and number of nodes, smallest size first."""
     wanted = (scenario.instance_type, collective, nodes)
     found = [one for one in measured_by_others() if (one.instance_type, one.collective, one.nodes) == wanted]

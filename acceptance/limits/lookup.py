@@ -13,7 +13,7 @@ from acceptance.scenario.model import Limit, Scenario
 
 
 @dataclass(frozen=True)
-class Measured:
+class Reference:
     """What others measured on a healthy cluster, in GB/s at one size. To compare with: it is no limit."""
 
     instance_type: str
@@ -63,9 +63,9 @@ def known_limits() -> tuple[Limit, ...]:
 
 
 @lru_cache(maxsize=1)
-def measured_by_others() -> tuple[Measured, ...]:
+def measured_by_others() -> tuple[Reference, ...]:
     """The figures of healthy clusters in limits.json."""
-    return tuple(Measured(**entry) for entry in _data()["measured"])
+    return tuple(Reference(**entry) for entry in _data()["measured"])
 
 
 def network_cards(instance_type: str) -> NetworkCards | None:

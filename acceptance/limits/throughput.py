@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from acceptance.limits.lookup import NetworkCards
 from acceptance.scenario.model import Limit
-from acceptance.units import gb_text
+from acceptance.text import gb_text
 
 LEAST_SHARE = 0.40
 _ONCE = ("all_reduce", "all_gather", "reduce_scatter")

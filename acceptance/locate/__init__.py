@@ -15,8 +15,8 @@ from acceptance.locate.model import (
     Rules,
     Verdict,
 )
-from acceptance.locate.plan import ring
 from acceptance.locate.planner import decide
+from acceptance.locate.round_builder import ring
 from acceptance.locate.verdict import verdict_of
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from acceptance.locate.level import TINY, kind_of
-from acceptance.locate.measured import CONFIRMATIONS
+from acceptance.locate.measurements import CONFIRMATIONS
 from acceptance.locate.model import Fleet, Result, Rules
 from acceptance.locate.switches import Switches
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from acceptance.scenario.model import LocateSettings
+
 KINDS = ("alone", "pair", "block", "rest")
 OUTCOMES = {"ok": "measured", "hang": "hung", "failed": "failed", "wrong data": "gave wrong data"}
 
@@ -39,17 +41,16 @@ class Fleet:
 class Rules:
     """How results are judged and what may be spent.
 
-    limits: (collective, nodes) -> GB/s that healthy nodes reach. factor: what is below factor times the level of the
-    healthy, and six MADs below it, is slow; 0.94 is six times the least MAD that counts, 1 %. relative: whether results
-    are held against each other at all, or against the limits alone. alone: the collective that each node runs by
-    itself, None to leave that round out. pairs: the collectives of the rounds of pairs, in turn; alltoall, as the
+    limits: (collective, nodes) -> GB/s that healthy nodes reach. factor, max_rounds: as in LocateSettings. relative:
+    whether results are compared with each other too, or with the limits alone. alone: the collective that each node
+    runs alone, None to leave that round out. pairs: the collectives of the rounds of pairs, in turn; alltoall, as the
     all_reduce of two nodes is bound by NVLink and hides the loss of a quarter of the EFA devices.
     """
 
     limits: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    factor: float = 0.94
+    factor: float = LocateSettings.factor
     relative: bool = True
-    max_rounds: int = 6
+    max_rounds: int = LocateSettings.max_rounds
     alone: str | None = "all_reduce"
     pairs: tuple[str, ...] = ("alltoall",)
 

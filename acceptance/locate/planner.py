@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from acceptance.locate.blocks import next_blocks
 from acceptance.locate.evidence import Evidence
 from acceptance.locate.model import Fleet, Launch, Result, Round, Rules, Verdict
-from acceptance.locate.plan import Plan, ring
+from acceptance.locate.round_builder import RoundBuilder, ring
 from acceptance.locate.switches import GROUP_PROOFS
 from acceptance.locate.verdict import verdict_of
 
@@ -46,7 +46,7 @@ def _sweeps(evidence: Evidence) -> int:
 def _first_pairs(evidence: Evidence) -> Round | None:
     if _sweeps(evidence) > 0:
         return None
-    plan, collective = Plan(evidence), evidence.rules.pairs[0]
+    plan, collective = RoundBuilder(evidence), evidence.rules.pairs[0]
     _alone_again(plan)
     left = _along_ring(plan, collective, 0)
     plan.among(collective, left)
@@ -58,7 +58,7 @@ def _second_pairs(evidence: Evidence) -> Round | None:
         return None
     collectives = evidence.rules.pairs
     collective = collectives[1 % len(collectives)]
-    plan = Plan(evidence)
+    plan = RoundBuilder(evidence)
     _alone_again(plan)
     if collective == collectives[0]:
         plan.with_good(collective, _in_question(evidence, collective))
@@ -67,7 +67,7 @@ def _second_pairs(evidence: Evidence) -> Round | None:
     return Round(tuple(plan.launches), "the other neighbours; each suspect with a node known to be good")
 
 
-def _along_ring(plan: Plan, collective: str, start: int) -> list[str]:
+def _along_ring(plan: RoundBuilder, collective: str, start: int) -> list[str]:
     """Pair every second link of the ring, beginning at `start`; give the nodes that are left."""
     nodes = plan.ring
     usable = [node not in plan.evidence.alone_bad and node not in plan.evidence.accused for node in nodes]
@@ -78,7 +78,7 @@ def _along_ring(plan: Plan, collective: str, start: int) -> list[str]:
     return [node for node, fit in zip(nodes, usable) if fit and plan.free(node)]
 
 
-def _alone_again(plan: Plan) -> None:
+def _alone_again(plan: RoundBuilder) -> None:
     """Repeat what failed alone: instead of a pair, in which it would only cast doubt on its partner."""
     for node in plan.evidence.fleet.nodes:
         own = plan.evidence.alone.get(node, [])
@@ -103,7 +103,7 @@ def _in_question(evidence: Evidence, collective: str) -> list[str]:
 
 
 def _follow_up(evidence: Evidence) -> Round | None:
-    plan = Plan(evidence)
+    plan = RoundBuilder(evidence)
     _alone_again(plan)
     for collective in dict.fromkeys(evidence.rules.pairs):
         for (measured, _), alike in evidence.unmet.items():
@@ -128,7 +128,7 @@ def _follow_up(evidence: Evidence) -> Round | None:
     return Round(tuple(plan.launches), "suspects with other good nodes; bad links again")
 
 
-def _second_look(plan: Plan, collective: str) -> None:
+def _second_look(plan: RoundBuilder, collective: str) -> None:
     """Where no limit is known and all good pairs share a node, measure one without it: they could be slow by it."""
     pairs, evidence = _good_pairs(plan, collective), plan.evidence
     shared = frozenset.intersection(*pairs) if len(pairs) > 1 else frozenset()
@@ -136,7 +136,7 @@ def _second_look(plan: Plan, collective: str) -> None:
         plan.among(collective, [node for node in plan.ring if node not in shared and {node, *shared} in pairs][:4])
 
 
-def _third_look(plan: Plan, collective: str) -> None:
+def _third_look(plan: RoundBuilder, collective: str) -> None:
     """Where no limit is known and only one pair is good, repeat it: it could be a mistake, and all else slow by it."""
     pairs, met = _good_pairs(plan, collective), plan.evidence.met[collective]
     alone = len(pairs) == 1 and len(met) > 1 and len(met[pairs[0]]) == 1
@@ -152,12 +152,12 @@ def _others_agree(evidence: Evidence, collective: str) -> bool:
     return len(alike) > 2 and not frozenset.intersection(*alike)
 
 
-def _good_pairs(plan: Plan, collective: str) -> list[frozenset[str]]:
+def _good_pairs(plan: RoundBuilder, collective: str) -> list[frozenset[str]]:
     evidence = plan.evidence
     return [pair for pair, some in evidence.met[collective].items() if any(map(evidence.good, some))]
 
 
-def _probe(plan: Plan, collective: str, group: str, implicated: tuple[str, ...]) -> None:
+def _probe(plan: RoundBuilder, collective: str, group: str, implicated: tuple[str, ...]) -> None:
     """Measure two more pairs that leave a switch, to others than those that are in doubt with it, if there are any."""
     evidence = plan.evidence
     if group in evidence.cleared:
@@ -171,7 +171,7 @@ def _probe(plan: Plan, collective: str, group: str, implicated: tuple[str, ...])
         next((other for other in spread if plan.new_pair(collective, node, other)), None)
 
 
-def _cover_switches(plan: Plan) -> None:
+def _cover_switches(plan: RoundBuilder) -> None:
     """Let a good node of each switch that no pair of good nodes left so far meet one of another switch.
 
     The ring leaves every switch; but where suspects took its nodes for their own questions a link can be left out.
@@ -208,7 +208,7 @@ def _closing_link(evidence: Evidence) -> Round | None:
     """Measure the link that closes the ring: with an odd number of nodes two rounds leave it out."""
     if not _unexplained(evidence):
         return None
-    plan, collective = Plan(evidence), evidence.rules.pairs[-1]
+    plan, collective = RoundBuilder(evidence), evidence.rules.pairs[-1]
     ends = plan.ring[-1], plan.ring[0]
     if len(plan.ring) % 2 and evidence.good_in[collective].issuperset(ends):
         plan.new_pair(collective, *ends)

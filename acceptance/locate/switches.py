@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import median
 
-from acceptance.locate.measured import CONFIRMATIONS, Measured
+from acceptance.locate.measurements import CONFIRMATIONS, Measurements
 from acceptance.locate.model import Fleet, Result, Rules
 
 GROUP_PROOFS = 3  # bad results, of different nodes, that it takes to accuse a switch
 _ALIKE = 1.08  # a slow switch slows all its nodes alike: most of the ratio of the best to the others
 
 
-class Switches(Measured):
+class Switches(Measurements):
     """What the results say about switches.
 
     inside, uplinks, paths: the accused, with the results that show it. inside_level: by collective and switch, what

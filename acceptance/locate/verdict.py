@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from acceptance.locate.blocks import smallest_bad
 from acceptance.locate.evidence import Evidence
-from acceptance.locate.measured import CONFIRMATIONS
+from acceptance.locate.measurements import CONFIRMATIONS
 from acceptance.locate.model import OUTCOMES, GroupVerdict, LinkVerdict, NodeVerdict, Result, Verdict
 
 _NAMED = 6  # measurements told as evidence at most

@@ -20,7 +20,7 @@ from acceptance.nccl.model import (
     Side,
     Table,
 )
-from acceptance.nccl.text import TextReader
+from acceptance.nccl.textlog import TextReader
 
 __all__ = [
     "BadRow",

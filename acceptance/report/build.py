@@ -31,7 +31,7 @@ from acceptance.runner.follow import JobOutcome
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord, read_record
 from acceptance.scenario.load import load_own
 from acceptance.scenario.model import Limit, Scenario, Test
-from acceptance.units import gb_text, plural, size_text
+from acceptance.text import gb_text, plural, size_text
 
 SCHEMA_VERSION = 2
 BAD_VERDICTS = ("slow", "failed", "infrastructure")

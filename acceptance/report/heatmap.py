@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from acceptance.units import gb_text
+from acceptance.text import gb_text
 
 MOST_NODES = 48  # a side; of larger fleets the nodes of bad pairs come first
 _WITH_FIGURES = 16  # nodes up to which the figures stand in the cells

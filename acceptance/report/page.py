@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 
 from acceptance.report.heatmap import heat_maps
-from acceptance.units import gb_text, size_text
+from acceptance.text import gb_text, size_text
 
 _PLOTLY = "plotly-basic.min.js"
 _PACKAGE = "plotly.js-basic-dist-min"

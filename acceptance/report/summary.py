@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from acceptance.report.terminal import judged_lines
-from acceptance.terminal import printable
+from acceptance.text import printable
 
 _MOST = 10  # failures, and nodes that are not good
 _LONGEST = 500  # characters of a failure

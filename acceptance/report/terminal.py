@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from acceptance.limits.check import ORDER
-from acceptance.terminal import grid, printable
-from acceptance.units import gb_text, plural, size_text
+from acceptance.text import gb_text, grid, plural, printable, size_text
 
 _MOST_NODES = 16
 _MOST_FAILURES = 8

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-from acceptance.errors import EnvironmentFault, Interrupted
+from acceptance.errors import ExternalError, Interrupted
 from acceptance.limits import judge_log, worst
-from acceptance.locate.pairs import begin, locate
 from acceptance.runner.allocation import NAME
 from acceptance.runner.files import open_plain, read_log, write_whole
 from acceptance.runner.follow import Follower, JobOutcome
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord
 from acceptance.runner.script import FINDER, common_values, job_name, render, slurm_minutes, source, sweep_arguments
+from acceptance.runner.search import begin, locate
 from acceptance.runner.slurm import Node, Slurm, submit_argv
 from acceptance.runner.stop import Stop
 from acceptance.scenario.model import Scenario, Test
-from acceptance.units import plural, size_text
+from acceptance.text import plural, size_text
 
 
 def now() -> str:
@@ -30,7 +30,7 @@ def now() -> str:
 
 
 def make_run_directory(output: Path, partition: str) -> Path:
-    """Make a directory of its own below `output`; its name is the run's id. Raises EnvironmentFault."""
+    """Make a directory of its own below `output`; its name is the run's id. Raises ExternalError."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -43,8 +43,8 @@ def make_run_directory(output: Path, partition: str) -> Path:
             return directory.resolve()
     except OSError as error:
         hint = "Hint: is the shared file system mounted, writable and not full?"
-        raise EnvironmentFault(f"{output}: {error.strerror or error}. {hint}") from None
-    raise EnvironmentFault(f"{output}: a thousand runs began in one second. Hint: try again")
+        raise ExternalError(f"{output}: {error.strerror or error}. {hint}") from None
+    raise ExternalError(f"{output}: a thousand runs began in one second. Hint: try again")
 
 
 class Campaign:
@@ -69,7 +69,7 @@ class Campaign:
         self._follower = Follower(self.slurm, stop, scenario.queue_timeout_s, say)
 
     def run(self) -> RunRecord:
-        """Measure. Raises EnvironmentFault or Interrupted after cancelling the jobs that still run."""
+        """Measure. Raises ExternalError or Interrupted after cancelling the jobs that still run."""
         return self._whole(self._measure_all)
 
     def locate(self, test: Test, names: Sequence[str]) -> RunRecord:
@@ -124,7 +124,7 @@ class Campaign:
         try:
             self.record.write(self.directory)
         except OSError as error:
-            raise EnvironmentFault(f"{self.directory}: {error.strerror}. Hint: is the file system full?") from None
+            raise ExternalError(f"{self.directory}: {error.strerror}. Hint: is the file system full?") from None
 
     def _usable_nodes(self, wanted: int, names: Sequence[str] = ()) -> list[Node]:
         """Wait a bounded while for enough nodes; note in the record what is wrong with the others.
@@ -234,12 +234,12 @@ class Campaign:
 
 @contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
-    """Keep a second runner out of the directory while this one works in it. Raises EnvironmentFault."""
+    """Keep a second runner out of the directory while this one works in it. Raises ExternalError."""
     with os.fdopen(open_plain(directory / ".lock", os.O_WRONLY | os.O_CREAT), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise EnvironmentFault(f"{directory}: another runner works in it. Hint: wait for its end") from None
+            raise ExternalError(f"{directory}: another runner works in it. Hint: wait for its end") from None
         except OSError:  # a file system without locks: nothing to hold on to
             pass
         yield

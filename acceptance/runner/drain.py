@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from acceptance.errors import EnvironmentFault
+from acceptance.errors import ExternalError
 from acceptance.runner.slurm import Slurm
 
 _BAD = ("slow", "failed")
@@ -27,6 +27,6 @@ def _drain(node: dict[str, Any], report: dict[str, Any], slurm: Slurm) -> str:
             return f"{name}: not drained: it is {now.trouble} already" + (f" ({now.reason})" if now.reason else "")
         reason = " ".join(f"acceptance {report['run_id']}: {node['verdict']}: {node['evidence']}".split())
         slurm.drain(name, reason[:_REASON_CHARACTERS])
-    except EnvironmentFault as fault:
+    except ExternalError as fault:
         return f"{name}: NOT drained: {fault}. Hint: only root and Slurm's administrators may"
     return f"{name}: drained; when it is repaired: scontrol update nodename={name} state=resume"

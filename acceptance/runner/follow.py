@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from acceptance.errors import EnvironmentFault
+from acceptance.errors import ExternalError
 from acceptance.runner.script import KILL_AFTER_S, slurm_minutes
 from acceptance.runner.slurm import JobInfo, Slurm
 from acceptance.runner.stop import Stop
@@ -58,7 +58,7 @@ class Follower:
             self.stop.check()
             try:
                 job_id = self.slurm.submit(script, script.parent, output)
-            except EnvironmentFault:
+            except ExternalError:
                 if not self.slurm.away() or time.monotonic() > until:
                     raise
                 self.stop.sleep(2.0)
@@ -108,7 +108,7 @@ class Follower:
         for job_id in sorted(self._running):
             try:
                 self.slurm.cancel(job_id)
-            except EnvironmentFault as fault:
+            except ExternalError as fault:
                 self.say(f"job {job_id} could not be cancelled: {fault}")
             else:
                 cancelled.append(job_id)
@@ -147,7 +147,7 @@ class Follower:
         while True:
             try:
                 return question()
-            except EnvironmentFault:
+            except ExternalError:
                 if time.monotonic() > until:
                     raise
                 self.stop.sleep(2.0)

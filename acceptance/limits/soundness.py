@@ -7,7 +7,7 @@ from acceptance.limits.check import Check
 from acceptance.limits.lookup import network_cards
 from acceptance.nccl.model import Log, Table
 from acceptance.scenario.model import NetworkWanted, Scenario, Test
-from acceptance.units import plural, size_text
+from acceptance.text import plural, size_text
 
 
 def sound(scenario: Scenario, test: Test, log: Log, ranks: int) -> list[Check]:

@@ -1,4 +1,4 @@
-"""How sizes and bandwidths are written for people."""
+"""Text for people: sizes, bandwidths, counts, and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -22,3 +22,14 @@ def gb_text(gb_per_s: float | None) -> str:
 def plural(count: int, thing: str) -> str:
     """'1 node', '4 nodes'."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def printable(text: str) -> str:
+    """One line of text without characters that a terminal would act on."""
+    return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+
+
+def grid(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows of equal length as lines with aligned columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

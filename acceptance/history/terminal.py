@@ -7,8 +7,7 @@ from typing import Any
 from acceptance.history.read import baseline_of
 from acceptance.history.significance import ALPHA, MOST_RUNS
 from acceptance.history.trend import LEAST_DROP, Difference, Trend
-from acceptance.terminal import grid, printable
-from acceptance.units import gb_text, plural, size_text
+from acceptance.text import gb_text, grid, plural, printable, size_text
 
 _MOST_LINES = 20
 

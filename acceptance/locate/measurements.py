@@ -11,7 +11,7 @@ from acceptance.locate.model import Fleet, Result, Rules
 CONFIRMATIONS = 2  # bad results that it takes to accuse: of pairs with different nodes known to be good, or repeated
 
 
-class Measured:
+class Measurements:
     """What was measured. By collective: pairs (of each node), met (of each pair), good_in (nodes with a good pair)."""
 
     def __init__(self, fleet: Fleet, results: Iterable[Result], rules: Rules) -> None:

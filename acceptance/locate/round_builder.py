@@ -9,7 +9,7 @@ from acceptance.locate.evidence import Evidence
 from acceptance.locate.model import Fleet, Launch
 
 
-class Plan:
+class RoundBuilder:
     """A round in the making: no node is used twice."""
 
     def __init__(self, evidence: Evidence) -> None:
