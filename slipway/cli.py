@@ -285,6 +285,96 @@ def status(
     return run(file, as_json=as_json, profile=profile, timeout_s=timeout)
 
 
+Extra = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGUMENT...]", help="More arguments for the CDK CLI, after `--`.")
+]
+
+
+@app.command(cls=Command)
+def deploy(
+    file: SettingsFile,
+    extra: Extra = None,
+    profile: Profile = None,
+    require_approval: Annotated[
+        str | None,
+        typer.Option(
+            "--require-approval",
+            help="When the CDK CLI asks first: never, any-change or broadening.",
+            autocompletion=one_of(lambda: ("never", "any-change", "broadening")),
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Deploy the cluster, or change it: check the settings, then print and run `cdk deploy --all`."""
+    from slipway.deploy import run_cdk
+
+    approval = ["--require-approval", require_approval] if require_approval else []
+    return run_cdk("deploy", file, profile=profile, extra=[*approval, *(extra or ())], as_json=as_json)
+
+
+@app.command(cls=Command)
+def diff(file: SettingsFile, extra: Extra = None, profile: Profile = None, as_json: AsJson = False) -> int:
+    """Print what `slipway deploy` would change: check the settings, then print and run `cdk diff --all`."""
+    from slipway.deploy import run_cdk
+
+    return run_cdk("diff", file, profile=profile, extra=extra or (), as_json=as_json)
+
+
+@app.command(cls=Command)
+def destroy(
+    file: SettingsFile,
+    extra: Extra = None,
+    profile: Profile = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the cluster's name.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Delete the cluster's stacks after naming what stays: print and run `cdk destroy`."""
+    from slipway.deploy import destroy as run
+
+    ask = None if yes else functools.partial(_ask, default="")
+    return run(file, ask=ask, profile=profile, extra=extra or (), as_json=as_json)
+
+
+@app.command(cls=Command)
+def ssh(
+    file: SettingsFile,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Run this instead of a shell, after `--`.")
+    ] = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Open a shell on the head node through Session Manager. With --json, print the command line and open nothing."""
+    from slipway.ssh import ssh as run
+
+    return run(file, command or (), profile=profile, as_json=as_json)
+
+
+@app.command(cls=Command)
+def logs(
+    file: SettingsFile,
+    node: Annotated[
+        str | None, typer.Option("--node", help="Only this node: its host name, its instance id, or head.")
+    ] = None,
+    group: Annotated[
+        str,
+        typer.Option(
+            "--group",
+            help=f"Which logs: {', '.join(completion.LOG_GROUPS)}.",
+            autocompletion=one_of(lambda: completion.LOG_GROUPS),
+        ),
+    ] = "setup",
+    since: Annotated[str, typer.Option("--since", help="How far back: a number and s, m, h or d.")] = "1h",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print the cluster's logs from CloudWatch."""
+    from slipway.logs import logs as run
+
+    return run(file, node=node, group=group, since=since, follow=follow, profile=profile, as_json=as_json)
+
+
 @app.command(cls=Command)
 def rehearse(
     file: SettingsFile,

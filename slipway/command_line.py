@@ -77,7 +77,7 @@ class Group(TyperGroup):
 def this_program() -> str:
     """Return `slipway` as the user can type it: by its name if it is on PATH, else by the path it was started with."""
     started, name = sys.argv[0], Path(sys.argv[0]).name
-    if name == "__main__.py":
+    if name == "__main__.py" and Path(started).parent == Path(__file__).parent:
         return f"{shlex.quote(sys.executable)} -m slipway"
     on_path = shutil.which(name)
     if name == "slipway" and (not on_path or not Path(on_path).samefile(started)):

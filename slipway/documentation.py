@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from slipway.commands_page import commands_page
 from slipway.errors import EXIT_GOOD, EXIT_NO
 from slipway.instances import INSTANCE_TYPES
 from slipway.nodes_page import HeadFault, nodes_page
@@ -196,6 +197,7 @@ def generated() -> dict[Path, str]:
     schema = json.dumps(settings_schema(), indent=1, ensure_ascii=False)
     return {
         REPOSITORY / "docs/checks.md": checks_table(),
+        REPOSITORY / "docs/commands.md": commands_page(),
         REPOSITORY / "docs/nodes.md": nodes_page(REPOSITORY),
         REPOSITORY / "clusters/settings.schema.json": f"{schema}\n",
     }
