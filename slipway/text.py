@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 
 # Control characters, separators of lines, marks of writing direction, half characters: all that would steer a terminal
@@ -11,6 +15,7 @@ from collections.abc import Iterable, Sequence
 UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 LONGEST_WORD = 64  # a longer one is no slip of the pen, and comparing it would take long
 MOST_SHOWN = 20
+LEAST_COLUMNS = 20  # of a folded line, however narrow the terminal is
 CLOSE = 0.6  # of 1 (equal), difflib's ratio: "eaf" still is "efa"
 VERY_CLOSE = 0.75  # among names that all look alike, as instance types do
 
@@ -78,3 +83,26 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 def more(count: int, shown: int) -> str:
     """Return ` and 2 more` when `count` is 2 above `shown`, and nothing when all were shown."""
     return f" and {count - shown} more" if count > shown else ""
+
+
+def screen_width() -> int | None:
+    """Return the columns of the terminal, or None if the output goes into a file or a pipe and is not to be folded."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def folded(line: str, indent: int = 2) -> str:
+    """Return `line` folded between words to the width of the terminal; further lines begin with `indent` blanks."""
+    width = screen_width()
+    if width is None or len(line) <= width:
+        return line
+    return textwrap.fill(
+        line,
+        max(width, indent + LEAST_COLUMNS),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+        drop_whitespace=True,
+    )

@@ -59,7 +59,7 @@ class ClusterStack(Stack):
         self._storage = storage
         self._observability = observability
         self._script = self._bootstrap_action()
-        self._bundle = self._bundle_asset()
+        self._bundle, self.bundle_sha256 = self._bundle_asset()
         self._compute_policy = self._node_policy("ComputePolicy", "What every compute node may do")
         self._head_node_policy = self._node_policy("HeadNodePolicy", "What the head node may do")
         self._grant_read_site_scripts()
@@ -112,12 +112,11 @@ class ClusterStack(Stack):
             f"LOG_GROUP={self._observability.log_group.ref}",
         )
 
-    def _bundle_asset(self) -> assets.Asset:
-        """The asset is copied into the cloud assembly at once, so the file itself need not stay."""
+    def _bundle_asset(self) -> tuple[assets.Asset, str]:
+        """Return the bundle and its sha256. CDK copies the file at once, so the directory is temporary."""
         with tempfile.TemporaryDirectory(prefix="slipway-") as directory:
             bundle = write_bundle(self._settings, Path(directory) / "bundle.tar.gz")
-            self.bundle_sha256 = bundle.sha256
-            return assets.Asset(self, "Bundle", path=str(bundle.path))
+            return assets.Asset(self, "Bundle", path=str(bundle.path)), bundle.sha256
 
     def _node_policy(self, id: str, description: str) -> iam.ManagedPolicy:
         """What both kinds of node need: their scripts, the log group, the software mirror.

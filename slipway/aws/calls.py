@@ -103,7 +103,6 @@ class Aws:
         self._session = session
         self._clients: dict[tuple[str, str], Future[Any]] = {}
         self._calls: dict[str, Pending] = {}
-        self._actions: set[str] = set()
         self._lock = threading.Lock()
         self._making = threading.Lock()  # a botocore session is not safe to make clients from in two threads
 
@@ -120,11 +119,6 @@ class Aws:
         threading.Thread(target=self._run, args=arguments, daemon=True, name=f"{service}.{operation}").start()
         return pending
 
-    def actions_asked(self) -> set[str]:
-        """The IAM actions of every call that reached AWS so far."""
-        with self._lock:
-            return set(self._actions)
-
     def call(self, service: str, operation: str, region: str = "", **parameters: Any) -> dict[str, Any]:
         """``start`` and wait."""
         return self.start(service, operation, region, **parameters).result()
@@ -134,8 +128,6 @@ class Aws:
         try:
             client = self._client(service, region)
             name = f"{service}:{client.meta.method_to_api_mapping[operation]}"
-            with self._lock:
-                self._actions.add(ACTIONS.get(name, name))
             began = time.monotonic()
             try:
                 response = _read_patiently(client, operation, parameters)

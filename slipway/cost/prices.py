@@ -27,12 +27,6 @@ def data_prices(region: str) -> dict[str, Price]:
     return _with_types(found)
 
 
-def data_regions() -> set[str]:
-    """The regions that the data file has instance prices for."""
-    tables = [table for table in _file()["tables"] if table["key"] in {"instance:{}", "family:{}"}]
-    return {name for table in tables for row in table["prices"].values() for names in row for name in names.split()}
-
-
 @functools.cache
 def _file() -> Any:
     return json.loads(resources.files("slipway").joinpath("data/prices.json").read_text(encoding="utf-8"))

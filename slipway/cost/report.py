@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from slipway.cost.model import HOURS_A_MONTH, PRICE_LIST, CostEstimate, Part, Price, Range, State, Window
-from slipway.text import visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from slipway.text import folded, screen_width, visible
 
 NOT_ASKED = "the price list was not asked (--offline)"
-PIPE_WIDTH = 160  # columns of a table that goes into a file or a pipe
+TITLES = ("part", "quantity", "USD/h", "USD/month", "source")
+Row = tuple[str, str, str, str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,40 +118,44 @@ def _window(window: Window, why_no_window: Mapping[str, str]) -> dict[str, Any]:
 
 
 def show(result: CostEstimate, why_not: Mapping[str, str], why_no_window: Mapping[str, str], asked: bool) -> None:
-    """Print the table, what is to be known about it, and one summary line."""
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console = Console(markup=False, highlight=False, emoji=False, width=PIPE_WIDTH)
-    _table(console, result)
-    for line in _remarks(result, why_not, why_no_window, asked):
-        console.print(visible(line), soft_wrap=True)
-    console.print(visible(summary(result)), soft_wrap=True)
+    """Print the table, the remarks on it and one summary line, all within the width of the terminal."""
+    lines = [*_remarks(result, why_not, why_no_window, asked), summary(result)]
+    for line in [*_table(result), *(folded(visible(line)) for line in lines)]:
+        print(line)
 
 
-def _table(console: Console, result: CostEstimate) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
-    for title, justify in (("part", "left"), ("quantity", "left"), ("USD/h", "right"), ("USD/month", "right")):
-        table.add_column(title, justify=justify)  # type: ignore[arg-type]
-    table.add_column("source")
-    reserved = [part for part in result.parts if part.reservation_id]
-    cluster = [part for part in result.parts if not part.reservation_id]
-    rows = [_row(part) for part in cluster]
+def _table(result: CostEstimate) -> list[str]:
+    """Return the lines of the table; where the terminal is too narrow for it, of a list with the same facts."""
+    rows: list[Row] = [TITLES, *(_row(part) for part in result.parts if not part.reservation_id)]
     rows.append(("together", "", *_amounts(result.cluster_per_hour), ""))
-    if reserved:
-        rows.append(("", "", "", "", ""))
-        rows += [_row(part) for part in reserved]
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    console.print(table)
+    reserved = [_row(part) for part in result.parts if part.reservation_id]
+    rows += [("", "", "", "", ""), *reserved] if reserved else []
+    rows = [_visible(*row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(_cells(row, widths)).rstrip() for row in rows]
+    width = screen_width()
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    return [line for row in rows[1:] for line in _listed(*row)]
 
 
-def _row(part: Part) -> tuple[str, str, str, str, str]:
+def _visible(part: str, quantity: str, per_hour: str, per_month: str, source: str) -> Row:
+    return visible(part), visible(quantity), per_hour, per_month, source
+
+
+def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    for title, cell, width in zip(TITLES, row, widths, strict=True):
+        yield cell.rjust(width) if title.startswith("USD") else cell.ljust(width)
+
+
+def _listed(part: str, quantity: str, per_hour: str, per_month: str, source: str) -> Iterator[str]:
+    yield folded(f"{part}: {quantity}" if quantity else part)
+    amount = f"{per_hour} USD/h, {per_month} USD/month" if per_month else per_hour
+    if amount or source:
+        yield folded("    " + amount + (f" ({source})" if source and amount else source), indent=4)
+
+
+def _row(part: Part) -> Row:
     source = part.price.told if part.price else ""
     if part.state is State.KNOWN and part.usd_per_hour:
         return part.name, part.quantity, *_amounts(part.usd_per_hour), source
@@ -232,5 +234,5 @@ def summary(result: CostEstimate) -> str:
     reserved = result.reservations_per_hour
     if reserved.high:
         month = _money(reserved.times(HOURS_A_MONTH))
-        line += f"; beside it, paid anyway: reservations {_money(reserved)} USD/h, {month} USD/month"
+        line += f"; in addition, paid anyway: reservations {_money(reserved)} USD/h, {month} USD/month"
     return f"{line}; above budget" if result.above_budget else line

@@ -123,10 +123,7 @@ QUESTIONS = (
         why="Nothing can be deployed without; a clock that is 5 min off makes every signature invalid.",
         source="IAM user guide, Signature Version 4; CDK bootstrapping guide (root cannot assume roles)",
         permissions=("sts:GetCallerIdentity",),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_credentials,
     ),
     Question(
@@ -143,10 +140,7 @@ QUESTIONS = (
         why="Managed Grafana is in about ten regions; a stack with a type that is not there fails.",
         source="Systems Manager user guide, public parameters of the global infrastructure",
         permissions=("ssm:GetParameters",),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_services,
     ),
 )

@@ -98,10 +98,7 @@ QUESTIONS = (
         why="`cdk deploy` uploads to this bucket and acts through these roles; each can be deleted by hand.",
         source="CDK guide, bootstrapping; requiresBootstrapStackVersion in the assemblies of aws-cdk-lib 2.275.0",
         permissions=("ssm:GetParameter", "sts:GetCallerIdentity", "s3:ListBucket", "iam:GetRole"),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_bootstrap,
     ),
     Question(

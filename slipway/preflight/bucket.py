@@ -256,10 +256,7 @@ QUESTIONS = (
         why="FSx links buckets of its own region; a wrong name fails after the file system was made.",
         source="FSx for Lustre user guide, linking to a bucket",
         permissions=("s3:ListBucket", "sts:GetCallerIdentity"),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_bucket,
         applies=lambda s: s.storage.bucket is not None,
     ),
@@ -277,10 +274,7 @@ QUESTIONS = (
             "kms:GetKeyPolicy",
             "sts:GetCallerIdentity",
         ),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_access,
         applies=lambda s: s.storage.bucket is not None,
     ),

@@ -16,7 +16,7 @@ from slipway.preflight.asking import QUESTION_TIMEOUT_S, run_questions
 from slipway.preflight.model import Answer, Result, Status
 from slipway.settings import Settings, load_settings
 from slipway.settings.source import Source, path_text, read_source
-from slipway.text import listed, plural, visible
+from slipway.text import folded, listed, plural, visible
 
 MARKS = {Status.OK: "ok", Status.WARNING: "warning", Status.FAULT: "fault", Status.COULD_NOT_ASK: "?"}
 LOG_IN_AGAIN = "log in (aws sso login, or new keys), or name another profile with --profile"
@@ -85,7 +85,7 @@ def _settings(file: str | Path, *, as_json: bool) -> Settings | None:
 def _tell(source: Source, results: Sequence[Result], aws: Aws, seconds: float) -> None:
     if aws.answered:
         for line in _lines(results):
-            print(visible(line))
+            print(folded(visible(line), 11))
         for line in fault_lines(source, results):
             print(visible(line), file=sys.stderr)
         if open_ones := _not_asked(results):

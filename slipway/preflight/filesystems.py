@@ -309,10 +309,7 @@ QUESTIONS = (
             "ec2:DescribeSubnets",
             "ec2:DescribeSecurityGroups",
         ),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_existing,
         applies=lambda s: s.storage.fsx.file_system_id is not None,
     ),
@@ -328,10 +325,7 @@ QUESTIONS = (
             "elasticfilesystem:DescribeFileSystems",
             "elasticfilesystem:DescribeMountTargets",
         ),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_mounts,
         applies=lambda s: bool(s.storage.mounts),
     ),

@@ -237,10 +237,7 @@ QUESTIONS = (
         source="https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceTypes.html; "
         "aws-parallelcluster CapacityTypeValidator",
         permissions=("ec2:DescribeInstanceTypes",),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=ask_facts,
     ),
     Question(
@@ -250,10 +247,7 @@ QUESTIONS = (
         "storage were made.",
         source="aws-parallelcluster 3.16.1 get_official_image_id",
         permissions=("ec2:DescribeImages", "ec2:DescribeInstanceTypes"),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=ask_image,
     ),
     Question(

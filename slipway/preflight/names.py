@@ -89,10 +89,7 @@ QUESTIONS = (
         why="A stack that is half made, or somebody else's, stops the deployment; two clusters cannot share a name.",
         source="CloudFormation user guide, stack states; CDK CLI 2.1148 (a failed creation is deleted and made anew)",
         permissions=("cloudformation:DescribeStacks",),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_stacks,
     ),
 )

@@ -367,10 +367,7 @@ QUESTIONS = (
         "address does not start.",
         source=f"{VPC_GUIDE}/subnet-sizing.html; aws-parallelcluster SubnetsValidator",
         permissions=("ec2:DescribeSubnets", "ec2:DescribeInstances"),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=ask_subnets,
         applies=_has_own_vpc,
     ),
@@ -394,10 +391,7 @@ QUESTIONS = (
         "minutes.",
         source=f"{PCLUSTER_GUIDE}/network-configuration-v3.html; aws-parallelcluster issue 2447",
         permissions=("ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=ask_head_routes,
         applies=_has_own_vpc,
     ),
@@ -408,10 +402,7 @@ QUESTIONS = (
         source=f"{VPC_GUIDE}/vpc-network-acls.html; https://docs.aws.amazon.com/fsx/latest/LustreGuide/"
         "limit-access-security-groups.html",
         permissions=("ec2:DescribeNetworkAcls",),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=ask_acls,
         applies=_has_own_vpc,
     ),

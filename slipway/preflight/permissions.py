@@ -220,10 +220,7 @@ QUESTIONS = (
         why="`cdk deploy` acts through the bootstrap's roles; without them it needs permissions of its own.",
         source="CDK guide, bootstrapping; IAM API reference, SimulatePrincipalPolicy",
         permissions=("sts:GetCallerIdentity", "iam:SimulatePrincipalPolicy", "iam:GetRole"),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_caller,
     ),
     Question(
@@ -232,10 +229,7 @@ QUESTIONS = (
         why="An account bootstrapped with its own policies often lacks FSx, Grafana or IAM: found after 10 to 20 min.",
         source="CloudFormation resource schemas (create handlers); aws-parallelcluster issues 1312, 4199",
         permissions=("sts:GetCallerIdentity", "iam:SimulatePrincipalPolicy"),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_execution,
     ),
     Question(

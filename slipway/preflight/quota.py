@@ -303,10 +303,7 @@ QUESTIONS = (
             "ec2:DescribeCapacityReservations",
             "sts:GetCallerIdentity",
         ),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=ask_vcpus,
     ),
     Question(

@@ -371,10 +371,7 @@ QUESTIONS = (
         source=f"{EC2_GUIDE}/capacity-blocks-using.html; {EC2_GUIDE}/capacity-reservations-using.html; "
         "aws-parallelcluster 3.16.1 CapacityReservationValidator and issue 6870",
         permissions=("ec2:DescribeCapacityReservations", "ec2:DescribeInstances", "sts:GetCallerIdentity"),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=ask_reservations,
         applies=lambda settings: bool(uses_of(settings)),
     ),

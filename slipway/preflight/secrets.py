@@ -169,10 +169,7 @@ QUESTIONS = (
         why="A wrong key shows as 401 from the registry, hours later, in a log on the head node.",
         source="enroot issues 161 and 241; NGC user guide, API keys",
         permissions=PERMISSIONS,
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_ngc,
         applies=lambda s: s.ngc_secret_arn is not None,
     ),

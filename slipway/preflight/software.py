@@ -133,10 +133,7 @@ QUESTIONS = (
         why="A node whose script cannot be fetched does not start, and the head node's failure ends the creation.",
         source="ParallelCluster user guide, CustomActions; aws-parallelcluster issues 3939 and 5511",
         permissions=("s3:GetObject", "s3:ListBucket"),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_scripts,
         applies=lambda s: bool(scripts_of(s)),
     ),
@@ -146,10 +143,7 @@ QUESTIONS = (
         why="Nodes without a way to the internet fetch from it alone; a file that is missing stops their set-up.",
         source="nodes/lib/software.sh, software::use_mirror",
         permissions=("s3:GetObject",),
-        finds=(
-            Status.FAULT,
-            Status.WARNING,
-        ),
+        finds=(Status.FAULT, Status.WARNING),
         ask=_mirror,
         applies=lambda s: (s.software_mirror or "").startswith("s3://"),
     ),

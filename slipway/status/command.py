@@ -17,7 +17,7 @@ from slipway.status import screen
 from slipway.status.head import DOCUMENT, HeadNode, ask_node, read_instance
 from slipway.status.judge import Findings, exit_code, problems, state
 from slipway.status.stacks import PARALLELCLUSTER, Stack, StackReader
-from slipway.text import visible
+from slipway.text import folded, visible
 
 NODE_TIMEOUT_S = 45.0
 FAULT_PATTERN = '"slipway: FAULT"'
@@ -42,7 +42,7 @@ def status(
         print(json.dumps(_as_dict(file, settings, word, findings, found, usd), default=str))
     else:
         for line in screen.lines(settings, word, findings, found, usd):
-            print(visible(line))
+            print(folded(visible(line), screen.WIDTH))
     return exit_code(word)
 
 

@@ -118,8 +118,27 @@ def test_text_of_a_block(run: Run) -> None:
     )
     assert lines[-1] == (
         "p5-sandbox in us-east-1: 3.43 USD/h, 2,507.23 USD/month;"
-        " beside it, paid anyway: reservations 125.86 USD/h, 91,874.88 USD/month"
+        " in addition, paid anyway: reservations 125.86 USD/h, 91,874.88 USD/month"
     )
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_text_fits_the_terminal(columns: int, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, text = run(REPOSITORY / "clusters/p5-capacity-block.yaml", as_json=False)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert not [line for line in lines if line != line.rstrip()]
+    assert ("FSx for Lustre: 4800 GiB persistent-2, 250 MB/s per TiB" in lines) is (columns < 119)
+    assert "1.38 USD/h, 1,008.00 USD/month (data file 2026-02-17)" in text or columns >= 119
+    assert "reservations 125.86 USD/h, 91,874.88 USD/month" in " ".join(text.split())
+
+
+def test_text_in_a_pipe_is_not_folded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    _, text = run(REPOSITORY / "clusters/p5-capacity-block.yaml", as_json=False)
+    assert max(map(len, text.splitlines())) > 120
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
 
 
 def test_text_of_a_block_with_hours(run: Run) -> None:

@@ -15,7 +15,7 @@ from botocore.loaders import JSONFileLoader
 from preflight_cases import NOW, REGION, Case, settings_of
 
 from rehearsal.cloud.seed import Seed
-from slipway.aws.calls import Aws
+from slipway.aws.calls import ACTIONS, Aws
 from slipway.preflight.asking import run_questions
 from slipway.preflight.model import Answer
 from slipway.preflight.questions import QUESTIONS
@@ -75,6 +75,18 @@ def aws(account: PreflightAws, boto_session: Any) -> Aws:
     return Aws(boto_session, REGION, lambda: NOW)
 
 
+class RecordingAws(Aws):
+    """Notes the IAM action of every call that reached AWS."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.actions: set[str] = set()
+
+    def _note(self, seconds: float, name: str) -> None:
+        super()._note(seconds, name)
+        self.actions.add(ACTIONS.get(name, name))
+
+
 @pytest.fixture
 def ask(account: PreflightAws, boto_session: Any) -> Callable[[Case], tuple[Answer, ...]]:
     """Arrange a case in the account and ask its question; every answer it gives."""
@@ -82,10 +94,10 @@ def ask(account: PreflightAws, boto_session: Any) -> Callable[[Case], tuple[Answ
     def run(case: Case) -> tuple[Answer, ...]:
         case.arrange(account)
         clock = case.now
-        aws = Aws(boto_session, case.region, clock)
+        aws = RecordingAws(boto_session, case.region, clock)
         question = next(question for question in QUESTIONS if question.name == case.question)
         results = run_questions([question], settings_of(case.settings), aws)
-        assert aws.actions_asked() <= set(question.permissions), "asks what it does not declare"
+        assert aws.actions <= set(question.permissions), "asks what it does not declare"
         return results[0].answers if results else ()
 
     return run

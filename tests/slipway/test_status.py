@@ -35,6 +35,17 @@ def shown(capsys: pytest.CaptureFixture[str], code: int, **options: Any) -> str:
     return capsys.readouterr().out
 
 
+def test_the_screen_fits_a_narrow_terminal(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.deploy(*STACKS)
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = shown(capsys, 1).splitlines()
+    assert max(map(len, lines)) <= 60
+    at = lines.index("stacks      network, storage, observability, cluster,")
+    assert lines[at + 1] == "            acceptance CREATE_COMPLETE"
+
+
 def test_a_cluster_that_is_well(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.deploy(*STACKS)
     out = shown(capsys, 1)  # images are still being imported
