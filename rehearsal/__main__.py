@@ -1,13 +1,12 @@
-"""``python -m rehearsal SPECIFICATION``: run by ``slipway rehearse`` in namespaces of its own. Not for typing."""
+"""`python -m rehearsal SPECIFICATION`: started by `slipway rehearse` in its own namespaces. Not for typing."""
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
 
-# Ctrl-C reaches the whole foreground group; `slipway rehearse` takes it and closes our standard input, which we watch.
-signal.signal(signal.SIGINT, signal.SIG_IGN)
+os.umask(0o022)  # the hosts' services read files of other users; a hardened root has 077
 
-from rehearsal.engine.run import main  # noqa: E402 (the signal comes before the imports, which take a second)
+from rehearsal.engine.main import main  # noqa: E402 (modules that are imported may make files)
 
 sys.exit(main(sys.argv[1]))

@@ -395,6 +395,9 @@ def rehearse(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the report and the logs.")] = Path(
         "rehearsals"
     ),
+    shell: Annotated[
+        bool, typer.Option("--shell", help="After acceptance, open a shell on the rehearsed head node.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Rehearse the deployment on this machine: embedded AWS, real Slurm hosts, real all_reduce, verdict and report."""
@@ -410,6 +413,7 @@ def rehearse(
         max_hosts=max_hosts,
         output=output,
         as_json=as_json,
+        shell=shell,
     )
     return run(options)
 

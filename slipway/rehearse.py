@@ -1,7 +1,7 @@
-"""Starting a rehearsal: look whether this machine can, give it namespaces of its own, and see that nothing stays.
+"""Start a rehearsal in its own namespaces, wait for it, and leave nothing of it behind but its output.
 
-The engine (package ``rehearsal``) runs in another Python environment and, with local hosts, in mount, pid and network
-namespaces of its own. When this process ends, however it ends, the namespaces end, and with them every process, mount
+The engine (package `rehearsal`) runs in another Python environment and, with local hosts, in its own mount, pid and
+network namespaces. When this process ends, for whatever reason, the namespaces end, and with them every process, mount
 and address of the rehearsal.
 """
 
@@ -15,46 +15,30 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from slipway import __version__
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, UsageError
-from slipway.places import CHECKOUT, FILES
+from slipway.machine import ENGINE_PYTHON, NAMESPACES, missing_parts, search_path
+from slipway.places import CHECKOUT, FILES, PACKAGES
 
-ENGINE_PYTHON = FILES / ".venv-rehearsal/bin/python"
-ENVIRONMENTS = (
-    (ENGINE_PYTHON, "the rehearsal's environment"),
-    (FILES / ".venv-pcluster/bin/pcluster", "ParallelCluster's environment"),
-    (FILES / "node_modules/.bin/cdk", "the CDK CLI"),
-)
-HOST_TOOLS = FILES / ".rehearsal-tools"
-COMMANDS = (
-    "unshare",
-    "nsenter",
-    "systemd-nspawn",
-    "ip",
-    "tc",
-    "mount",
-    "slurmctld",
-    "slurmd",
-    "srun",
-    "munged",
-    "mpirun",
-)
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NEEDED_DISK_MB = 300  # the CDK CLI's and jsii's working files; the hosts' files lie in memory
-NEEDED_MEMORY_MB = 4000
+NEEDED_DISK_MB = 300  # working files of the CDK CLI and jsii; the hosts' files are in memory
 END_FILE = "ended"  # the engine wrote its result
+SHELL_FILE = "shell.json"  # the engine waits for a shell on the head node: its command line
 WORK_PREFIX, OWNER_FILE = "slipway-", "owner.pid"
+GROUP_PREFIX = "slipway-rehearsal-"  # of the hosts' control groups; the end of the work folder's name follows
 GRACE_S = 45
 """After the first Ctrl-C the engine has this long to write what it knows; then the namespaces are ended."""
+POLL_S = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
-    """What to rehearse and how. ``settings`` is absolute; ``output`` gets one folder a rehearsal."""
+    """What to rehearse and how. `settings` is absolute; `output` gets one folder per rehearsal."""
 
     settings: Path
     cloud_only: bool
@@ -63,6 +47,7 @@ class Rehearsal:
     max_hosts: int
     output: Path
     as_json: bool
+    shell: bool = False
 
 
 def rehearse(options: Rehearsal) -> int:
@@ -73,48 +58,22 @@ def rehearse(options: Rehearsal) -> int:
             f"Hint: clone the repository at v{__version__}, then: make rehearse SETTINGS={options.settings}"
         )
     _check_use(options)
-    missing = missing_parts(options)
+    missing = missing_parts(cloud_only=options.cloud_only)
     if missing:
         raise EnvironmentFault("\n".join(missing))
-    work = _work_folder()
-    try:
+    with _output_folder(options.output), _work_folder() as work:
         return _run_engine(options, work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def missing_parts(options: Rehearsal) -> list[str]:
-    """What this machine lacks, one line each with its repair; empty when the rehearsal can start."""
-    setup = "make setup-cloud" if options.cloud_only else "make setup-rehearsal"
-    lines = [f"{what} is missing: {path}. Hint: {setup}" for path, what in ENVIRONMENTS if not path.exists()]
-    if options.cloud_only:
-        return lines
-    if os.geteuid() != 0:
-        lines.append("local hosts need root (namespaces, mounts). Hint: sudo make rehearse, or add --cloud-only")
-    commands = [
-        name for name in COMMANDS if shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}") is None
-    ]
-    if commands:
-        lines.append(
-            f"commands are missing: {', '.join(commands)}. Hint: make setup-rehearsal as root, or add --cloud-only"
-        )
-    if not HOST_TOOLS.is_dir():
-        lines.append(
-            f"the tools of the local hosts are missing: {HOST_TOOLS}. Hint: make setup-rehearsal, or add --cloud-only"
-        )
-    available = _available_memory_mb()
-    if available is not None and available < NEEDED_MEMORY_MB:
-        lines.append(
-            f"memory: {available} MB free, local hosts need {NEEDED_MEMORY_MB}. Hint: free some, or add --cloud-only"
-        )
-    return lines
 
 
 def _check_use(options: Rehearsal) -> None:
     if options.cloud_only and options.breaks:
         raise UsageError("--break needs local hosts, --cloud-only has none. Hint: leave one of them out")
+    if options.cloud_only and options.shell:
+        raise UsageError("--shell needs local hosts, --cloud-only has none. Hint: leave one of them out")
+    if options.shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("--shell needs a terminal for its input and output. Hint: leave it out here")
     if options.port and not options.cloud_only:
-        raise UsageError("--port belongs to --cloud-only: with local hosts the embedded AWS has a network of its own")
+        raise UsageError("--port belongs to --cloud-only: with local hosts the embedded AWS has its own network")
     if options.port:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,23 +87,65 @@ def _check_use(options: Rehearsal) -> None:
         raise UsageError(f"--output {options.output}: is a file. Hint: name a folder")
 
 
-def _available_memory_mb() -> int | None:
+# ---- folders ----
+
+
+@contextlib.contextmanager
+def _output_folder(output: Path) -> Iterator[None]:
+    """Make the folder for the output. Under sudo, what is new in it is given to the user who called sudo."""
+    was_there = output.exists()
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:")), None)
+        output.mkdir(parents=True, exist_ok=True)
+        before = set(output.iterdir())
+        tempfile.TemporaryFile(dir=output).close()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"--output {output}: {error.strerror}. Hint: name another folder with --output, or, if root made this one: "
+            f"sudo chown -R {os.environ.get('USER', 'YOU')} {output}"
+        ) from None
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            _hand_back([path for path in output.iterdir() if path not in before] if was_there else [output])
 
 
-def _work_folder() -> Path:
+def _hand_back(output: list[Path]) -> None:
+    """Give root's new files to the user who called sudo, in a checkout of that user also caches and bytecode."""
+    owner, group = (os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID"))
+    if os.geteuid() != 0 or not (owner.isdecimal() and group.isdecimal()):
+        return
+    places = list(output)
+    if FILES.stat().st_uid == int(owner):
+        places.append(FILES / ".cache")
+        for package in ("slipway", "stacks", "rehearsal", "acceptance"):
+            places += (PACKAGES / package).rglob("__pycache__")
+    for place in places:
+        for folder, folders, names in os.walk(place):
+            for path in (folder, *(f"{folder}/{name}" for name in (*folders, *names))):  # folders: links to some
+                with contextlib.suppress(OSError):
+                    if os.lstat(path).st_uid == 0:
+                        os.chown(path, int(owner), int(group), follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def _work_folder() -> Iterator[Path]:
     """A private folder for everything that does not outlive the rehearsal."""
+    work = _new_work_folder()
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _new_work_folder() -> Path:
     chosen = os.environ.get("TMPDIR")
     if chosen and not os.access(chosen, os.W_OK | os.X_OK):
-        raise EnvironmentFault(f"TMPDIR={chosen}: is no folder that can be written to. Hint: another TMPDIR, or none")
+        raise EnvironmentFault(f"TMPDIR={chosen}: is not a writable folder. Hint: another TMPDIR, or none")
     try:
         where = Path(chosen or tempfile.gettempdir())
     except OSError as error:
-        raise EnvironmentFault(f"{error.strerror}. Hint: set TMPDIR to a folder that can be written to") from None
+        raise EnvironmentFault(f"{error.strerror}. Hint: set TMPDIR to a writable folder") from None
     try:
         free_mb = shutil.disk_usage(where).free // 1_000_000
         if free_mb < NEEDED_DISK_MB:
@@ -160,12 +161,15 @@ def _work_folder() -> Path:
 
 
 def _remove_leftovers(where: Path) -> None:
-    """Remove the folders of our own rehearsals that were killed: their process is gone."""
+    """Remove the folders of rehearsals whose process was killed."""
     for folder in where.glob(f"{WORK_PREFIX}*"):
         with contextlib.suppress(OSError, ValueError):
             owner = int((folder / OWNER_FILE).read_text(encoding="ascii"))
             if folder.stat().st_uid == os.geteuid() and not Path(f"/proc/{owner}").exists():
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- the engine ----
 
 
 def _command(options: Rehearsal, work: Path) -> list[str]:
@@ -178,23 +182,18 @@ def _command(options: Rehearsal, work: Path) -> list[str]:
         "began": time.monotonic(),
     }
     engine = [str(ENGINE_PYTHON), "-m", "rehearsal", json.dumps(specification)]
-    if options.cloud_only:
-        return engine
-    return [
-        *("unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"),
-        *("--propagation", "private", *engine),
-    ]
+    return engine if options.cloud_only else [*NAMESPACES, *engine]
 
 
 def _copy_of(settings: Path, work: Path) -> Path:
-    """The settings as they are now: the engine and the app read the same, whatever is edited meanwhile."""
+    """Copy the settings: the engine and the app read the same text, also when the file is edited meanwhile."""
     copy = work / settings.name
     shutil.copyfile(settings, copy)
     return copy
 
 
 def _environment(work: Path) -> dict[str, str]:
-    """No variable of the user's AWS set-up and no home of theirs: a rehearsal can meet no real account."""
+    """No variable of the user's AWS set-up and no home directory: a rehearsal can reach no real account."""
     kept = {
         name: os.environ[name]
         for name in ("TERM", "LANG", "LC_ALL", "COLUMNS", "LINES", "NO_COLOR", "CI")
@@ -205,37 +204,57 @@ def _environment(work: Path) -> dict[str, str]:
     temporary.mkdir()
     return {
         **kept,
-        "PATH": f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}",
+        "PATH": search_path(),
         "HOME": str(home),
         "TMPDIR": str(temporary),
-        "PYTHONPATH": str(FILES),
+        "PYTHONPATH": str(PACKAGES),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "",
+        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(_jsii_cache(work)),
     }
 
 
+def _jsii_cache(work: Path) -> Path:
+    """Where jsii keeps aws-cdk-lib unpacked: the checkout, else the user's cache, else a folder of this rehearsal."""
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    for folder in (FILES / ".cache/jsii", user / "slipway/jsii"):
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+            return folder
+    return work / "jsii"
+
+
 def _run_engine(options: Rehearsal, work: Path) -> int:
-    """The engine reads its standard input to the end: when this process is gone, it knows and stops."""
+    """Start the engine and wait for it. It stops when its standard input, a pipe from this process, is closed."""
     try:
-        process = subprocess.Popen(_command(options, work), stdin=subprocess.PIPE, env=_environment(work), cwd=FILES)
+        process = subprocess.Popen(
+            _command(options, work),
+            stdin=subprocess.PIPE,
+            env=_environment(work),
+            cwd=FILES,
+            start_new_session=True,  # a Ctrl-C or a closed terminal reaches this process only, which ends the engine
+        )
     except OSError as error:
         raise EnvironmentFault(f"the rehearsal did not start: {error.strerror}") from None
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     interrupted = False
     try:
-        code = process.wait()
+        code = _wait(process, work) if options.shell else process.wait()
     except KeyboardInterrupt:
         interrupted = True
         code = _stop(process)
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if not options.cloud_only:
+            _remove_groups(work)
     if (work / END_FILE).exists():
         return code
-    if interrupted:
-        print("[RESULT] FAILURE: interrupted", flush=True)
-        return EXIT_INTERRUPTED
-    print("[RESULT] FAILURE: the rehearsal was ended from outside, before its end (out of memory?)", flush=True)
-    return EXIT_ENVIRONMENT
+    reason = "interrupted" if interrupted else "the rehearsal was ended from outside, before its end (out of memory?)"
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        print(f"[RESULT] FAILURE: {reason}", flush=True)
+    return EXIT_INTERRUPTED if interrupted else EXIT_ENVIRONMENT
 
 
 def _interrupt(_number: int, _frame: object) -> None:
@@ -243,11 +262,57 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> int:
-    """Close the lifeline, wait a bounded time, then end it; a second Ctrl-C ends it at once."""
+    """Ask the engine to stop and wait a bounded time, then kill it; a second Ctrl-C kills it at once."""
     try:
         if process.stdin:
+            process.stdin.write(b".")  # the engine knows that this process lives and removes the folders
             process.stdin.close()
+    except BrokenPipeError:
+        pass  # it has just ended
+    try:
         return process.wait(timeout=GRACE_S)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         process.kill()
-        return process.wait(timeout=GRACE_S)
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                return process.wait(timeout=GRACE_S)
+
+
+def _remove_groups(work: Path) -> None:
+    """Remove the control groups that a killed engine left; its processes have ended or are about to."""
+    name = GROUP_PREFIX + work.name.removeprefix(WORK_PREFIX)
+    deadline = time.monotonic() + 5
+    for top in Path("/sys/fs/cgroup").rglob(name):
+        while top.exists() and time.monotonic() < deadline:
+            for folder, _, _ in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
+            if top.exists():
+                time.sleep(0.05)
+
+
+# ---- a shell on the head node ----
+
+
+def _wait(process: subprocess.Popen[bytes], work: Path) -> int:
+    """Wait for the engine; when it offers a shell on the head node, run it in this terminal first."""
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=POLL_S)
+        if (work / SHELL_FILE).exists():
+            _run_shell(process, work / SHELL_FILE)
+    return process.wait()
+
+
+def _run_shell(process: subprocess.Popen[bytes], offer: Path) -> None:
+    """Enter the engine's namespaces, then the head node's; removing the offer lets the engine go on."""
+    inside = json.loads(offer.read_text(encoding="utf-8"))
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+    enter = ["nsenter", "--target", children[0], "--mount", "--pid", "--net", "--ipc", "--uts", "--"]
+    # Ctrl-C belongs to what runs in the shell. Not SIG_IGN: the shell's programs would inherit that.
+    previous = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        subprocess.run([*enter, *inside], env={"PATH": search_path(), "TERM": os.environ.get("TERM", "")}, check=False)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        offer.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ TIMEOUT_S = (
 )
 TAIL_LINES = 15
 CONCURRENCY = 2  # storage and observability do not wait for each other
+ERROR = re.compile(r"\b(?:\w*Error|\w*Exception|EACCES|EROFS|ENOSPC)\b.*[:,] ?\S")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -57,11 +58,17 @@ def deploy(
         code, tail = _follow(command, _environment(environment), take)
     if code != 0:
         reason = (
-            f"cdk deploy ended with exit code {code}"
+            f"cdk deploy ended with exit code {code}: {_cause(tail)}"
             if code is not None
             else f"cdk deploy not done after {TIMEOUT_S} s"
         )
         raise DeployFailed(reason, tail)
+
+
+def _cause(tail: list[str]) -> str:
+    """The line that says why: the last error of the app or the CLI, else the last line."""
+    errors = [line for line in tail if ERROR.search(line)]
+    return (errors or tail or ["it printed nothing"])[-1].strip()
 
 
 def _follow(
@@ -103,11 +110,11 @@ def _follow(
 
 def _environment(aws: Mapping[str, str]) -> dict[str, str]:
     return {
+        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(JSII_CACHE),  # `slipway rehearse` may have chosen another folder
         **os.environ,
         **aws,
         "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
         "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION": "1",
-        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(JSII_CACHE),
         # aws-cdk-lib's own template validation costs 4 to 7 s; `make check-cloud` and a real deployment run it.
         "CDK_VALIDATION": "false",
         "CDK_DISABLE_VERSION_CHECK": "1",

@@ -24,6 +24,7 @@ from rehearsal.hosts.breakage import Breakage
 from rehearsal.hosts.errors import failure_line
 from rehearsal.hosts.power import PowerSocket
 from rehearsal.hosts.spec import NO_ADDRESS
+from slipway.rehearse import WORK_PREFIX
 
 MIRROR_BUCKET = "slipway-rehearsal-mirror"
 STEP_TIMEOUT_S = 30  # a hanging step costs a rehearsal this long; on AWS node.env says 300
@@ -83,6 +84,7 @@ class LocalCluster:
             region=self._aws.region,
             aws_port=AWS_PORT,
             mounts=mounts_of(configuration),
+            run_id=self._spec.work.name.removeprefix(WORK_PREFIX),
         )
         self._broken = self._breakages_by_host(nodes)
         static, dynamic = [[node for node in nodes if node.dynamic is kind] for kind in (False, True)]

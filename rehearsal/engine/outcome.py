@@ -12,24 +12,31 @@ from rich.table import Table
 
 from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.engine.progress import Phase
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_NO
 
 PREFIX = "acceptance/"
 
 
 @dataclasses.dataclass
 class Outcome:
-    """One rehearsal's end. ``faults`` is empty when everything went well; each is one line: what, where."""
+    """One rehearsal's end. `faults` is empty when everything went well; each is a line: what, where.
+
+    `starvation`: why this machine was too slow to judge the nodes; empty if it was not.
+    """
 
     folder: Path
     faults: list[str] = dataclasses.field(default_factory=list)
     report: dict[str, Any] | None = None
     report_folder: Path | None = None
     interrupted: bool = False
+    starvation: str = ""
 
     @property
     def exit_code(self) -> int:
-        """0 good, 1 the deployment or the cluster failed, 130 interrupted."""
-        return 130 if self.interrupted else 1 if self.faults else 0
+        """0 good, 1 the deployment or the cluster failed, 3 the machine is too slow to know, 130 interrupted."""
+        if self.interrupted:
+            return EXIT_INTERRUPTED
+        return EXIT_GOOD if not self.faults else EXIT_ENVIRONMENT if self.starvation else EXIT_NO
 
 
 def fetch_results(aws: EmbeddedAws, bucket: str, folder: Path) -> Path | None:
@@ -75,19 +82,22 @@ def print_times(console: Console, phases: list[Phase], total_s: float, memory_mb
         console.print(f"Peak memory of everything together: {memory_mb} MB")
 
 
+def first_line(text: str) -> str:
+    """The first line of a message, with the next one if it ends in a colon and so says nothing by itself."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason was given"]
+    if not lines[0].endswith(":"):
+        return lines[0]
+    return f"{lines[0]} {lines[1]}" if len(lines) > 1 else lines[0].removesuffix(":")
+
+
 def print_result(console: Console, outcome: Outcome) -> None:
-    """The faults, one line each, and the line that others look for."""
+    """Print the faults, one line each, and last the `[RESULT]` line that other programs look for."""
     for fault in outcome.faults:
         console.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
     if outcome.report_folder:
         console.print(f"Report: {outcome.report_folder / 'report.html'}", soft_wrap=True, highlight=False)
     console.print(f"Logs:   {outcome.folder}", soft_wrap=True, highlight=False)
-    first = outcome.faults[0].splitlines()[0] if outcome.faults else ""
-    last = (
-        "[RESULT] FAILURE: interrupted"
-        if outcome.interrupted
-        else f"[RESULT] FAILURE: {first}"
-        if first
-        else "[RESULT] SUCCESS"
-    )
+    reason = outcome.faults[0] if outcome.faults else ""
+    reason = "interrupted" if outcome.interrupted else outcome.starvation or reason
+    last = f"[RESULT] FAILURE: {first_line(reason)}" if reason else "[RESULT] SUCCESS"
     console.print(last, markup=False, highlight=False, soft_wrap=True)

@@ -39,7 +39,7 @@ class Row:
 
 @dataclasses.dataclass
 class Phase:
-    """A part of the road and the seconds it took."""
+    """A part of the rehearsal and the seconds it took."""
 
     name: str
     depth: int
@@ -47,7 +47,7 @@ class Phase:
 
 
 class Progress:
-    """The rehearsal's progress. ``phase`` times a part of the road; ``update`` changes the row of one thing."""
+    """The rehearsal's progress. `phase` times a part of it; `update` changes the row of one stack, host or job."""
 
     def __init__(self, console: Console, begin: float | None = None) -> None:
         """``begin``: when the rehearsal began on the monotonic clock of this machine; None: now."""
@@ -58,6 +58,7 @@ class Progress:
         self._phase = ""
         self._lock = threading.RLock()
         self._live: Live | None = None
+        self._silent = False
 
     @property
     def elapsed_s(self) -> float:
@@ -78,8 +79,24 @@ class Progress:
                 self._live = None
 
     @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While inside, the terminal belongs to another program."""
+        if self._live is None:
+            yield
+            return
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start(refresh=True)
+
+    def silence(self) -> None:
+        """Print nothing more."""
+        self._silent = True
+
+    @contextmanager
     def phase(self, name: str, depth: int = 0) -> Iterator[None]:
-        """Time one part of the road (``depth`` 1: a part of the part around it); the times are told at the end."""
+        """Time one part of the rehearsal (`depth` 1: a part of the part around it)."""
         self.say(name)
         phase = Phase(name, depth)
         with self._lock:
@@ -92,7 +109,7 @@ class Progress:
             phase.seconds = time.monotonic() - begin
 
     def took(self, name: str, seconds: float, depth: int = 0) -> None:
-        """Note a part of the road that another program timed."""
+        """Add a part that another program timed."""
         self.say(f"{name} {seconds:.1f} s")
         self.phases.append(Phase(name, depth, seconds))
 
@@ -101,7 +118,8 @@ class Progress:
 
         Printed outside our lock: rich holds its own while it draws us, and asks for ours there.
         """
-        self.console.print(Text.assemble((f"{self.elapsed_s:6.1f} s  ", "dim"), (text, style)), soft_wrap=True)
+        if not self._silent:
+            self.console.print(Text.assemble((f"{self.elapsed_s:6.1f} s  ", "dim"), (text, style)), soft_wrap=True)
 
     def update(self, kind: str, name: str, state: str, text: str = "", *, quiet: bool = False) -> None:
         """Change the row of one thing; ``state`` is waiting, running, ok or failed.

@@ -1,19 +1,13 @@
-"""One rehearsal from beginning to end: embedded AWS, ``cdk deploy``, local hosts, acceptance, verdict."""
+"""One rehearsal from beginning to end: embedded AWS, `cdk deploy`, local hosts, acceptance, verdict."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from botocore.exceptions import ClientError
@@ -24,130 +18,39 @@ from rehearsal.cloud.seed import make_bucket
 from rehearsal.cloud.server import Address, EmbeddedAws
 from rehearsal.engine import cdk
 from rehearsal.engine.account import seed_of
-from rehearsal.engine.configuration import node_names
+from rehearsal.engine.cpu import available_cpus, starvation
 from rehearsal.engine.instances import Instances
+from rehearsal.engine.lifeline import Interrupted
 from rehearsal.engine.local_cluster import AWS_PORT, MIRROR_BUCKET, LocalCluster
 from rehearsal.engine.memory import MemoryWatch
 from rehearsal.engine.outcome import Outcome, fetch_results, print_result, print_times, read_report
 from rehearsal.engine.parallelcluster import ClusterProvider
 from rehearsal.engine.progress import Progress
 from rehearsal.engine.specification import TOOLS, Specification
-from rehearsal.hosts import HostsError, cgroups
-from rehearsal.hosts.breakage import Breakage, match_name, parse_breakage
-from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_USAGE, SlipwayError
-from slipway.settings import Settings, load_settings
+from rehearsal.hosts import cgroups
+from rehearsal.hosts.breakage import Breakage
+from slipway.rehearse import SHELL_FILE
+from slipway.settings import Settings
 from slipway.stack_names import STACKS
 
 GATEWAY_NAME = "aws.rehearsal"  # the engine's name in the hosts' /etc/hosts
 POLL_INTERVAL_S = 1.0  # of the acceptance resource; on AWS the stack says 30 s
 SETTLE_S = 3.0
 """The CDK CLI asks every 5 s; a stack that is made within this time is answered as complete at once."""
-END_FILE = "ended"  # tells `slipway rehearse` that the result was printed
-FULL_BYTES = 1_000_000
 SYNTHESIS = re.compile(r"Synthesis time: ([0-9.]+)s")
 WITHOUT_RESOURCES = re.compile(r"^(\S+): stack has no resources")  # said by the CDK CLI, which then makes no stack
 FAILED = re.compile(r"FAILED|ROLLBACK")
-
-
-class Interrupted(BaseException):
-    """The user asked to stop, or the process that started us is gone.
-
-    No Exception: a library that wraps every Exception into its own would make a failure of it.
-    """
-
-
-def main(specification: str) -> int:
-    """Run the rehearsal that the JSON text asks for; returns the exit code. No traceback reaches the screen."""
-    spec = Specification.from_json(specification)
-    console = Console(highlight=False, stderr=spec.as_json)
-    logging.raiseExceptions = False  # a log that cannot be written must not fill the screen; the disk is told below
-    code = _outcome_of(spec, console)
-    (spec.work / END_FILE).write_text(str(code), encoding="ascii")
-    return code
-
-
-def _outcome_of(spec: Specification, console: Console) -> int:
-    try:
-        settings = load_settings(spec.settings)
-        breakages = tuple(parse_breakage(text) for text in spec.breaks)
-        _check_targets(breakages, settings, spec.max_hosts)
-        with _interruptible():
-            return Engine(spec, settings, breakages, console).run()
-    except SlipwayError as error:
-        return _refuse(console, str(error), error.exit_code)
-    except HostsError as error:
-        return _refuse(console, str(error), EXIT_USAGE)
-    except Interrupted:
-        return _refuse(console, "interrupted", EXIT_INTERRUPTED)
-    except OSError as error:
-        return _refuse(console, _told(error, spec), EXIT_ENVIRONMENT)
-
-
-def _refuse(console: Console, text: str, code: int) -> int:
-    """Say what ended the rehearsal before it came to a result of its own."""
-    lines = text.splitlines()
-    for line in lines[1:]:
-        console.print(line, markup=False, soft_wrap=True)
-    with contextlib.suppress(OSError):
-        console.print(f"[RESULT] FAILURE: {lines[0]}", markup=False, soft_wrap=True)
-    return code
-
-
-def _told(error: OSError, spec: Specification) -> str:
-    """The system's refusal with the place it is about: on a full disk, the folders that we write to."""
-    if error.errno != errno.ENOSPC:
-        return f"{error.filename or spec.output}: {error.strerror}"
-    full = [str(folder) for folder in (spec.output, spec.work) if _is_full(folder)]
-    return (
-        f"{' and '.join(full) or error.filename or spec.output}: {error.strerror}. Hint: make room, or another --output"
-    )
-
-
-def _is_full(folder: Path) -> bool:
-    try:
-        return shutil.disk_usage(folder).free < FULL_BYTES
-    except OSError:
-        return False
-
-
-def _check_targets(breakages: tuple[Breakage, ...], settings: Settings, max_hosts: int) -> None:
-    """A fault that names a node must name one of this cluster, before minutes are spent."""
-    names = [
-        name
-        for queue in settings.queues
-        for name, _ in node_names(
-            queue.name, queue.instance.compute_resource, (queue.min_count, queue.max_count), max_hosts
-        )
-    ]
-    for breakage in breakages:
-        if breakage.kind == "slow-node":
-            match_name(names, breakage.target)
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM, and the end of the process that started us (it holds our standard input), become Interrupted."""
-
-    def stop(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end is under way: a second one must not cut it short
-        raise Interrupted
-
-    def watch_lifeline() -> None:
-        while os.read(0, 1):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, stop)
-    threading.Thread(target=watch_lifeline, daemon=True, name="lifeline").start()
-    yield
+NESTED_SUFFIX = re.compile(r"-[0-9A-F]{12}$")  # what CloudFormation appends to the name of a nested stack
+RESULTS_ADDRESS = re.compile(r"s3://[^/\s]+/acceptance/")
+SHELL_POLL_S = 0.2
+TIMED_OUT = re.compile(r"exceeded|(?:not (?:up|done)|no answer|not idle).* (?:after|in) [0-9]+ s|after [0-9]+ s")
+Breakages = tuple[Breakage, ...]
 
 
 class Engine:
     """One rehearsal of one settings file."""
 
-    def __init__(
-        self, spec: Specification, settings: Settings, breakages: tuple[Breakage, ...], console: Console
-    ) -> None:
+    def __init__(self, spec: Specification, settings: Settings, breakages: Breakages, console: Console) -> None:
         self.spec = spec
         self.settings = settings
         self.console = console
@@ -175,18 +78,21 @@ class Engine:
         self.provider = ClusterProvider(self.aws, self.progress, spec, self.hosts)
 
     def run(self) -> int:
-        """The road. Whatever happens, hosts and servers are ended and the result is printed last."""
+        """Rehearse. Whatever happens, hosts and servers are ended and the result is printed last."""
         try:
             with self.progress.shown():
                 self._go()
         except Interrupted:
             self.outcome.interrupted = True
+            self.progress.silence()  # what fails from now on fails because the hosts are ended
         finally:
             self._end()
-        self._tell()
+        self._report()
         return self.outcome.exit_code
 
     def _go(self) -> None:
+        for line in self._left_out():
+            self.progress.say(line, "yellow")
         with self.progress.phase("embedded AWS starts"):
             self._prepare_machine()
             self._start_aws()
@@ -204,11 +110,47 @@ class Engine:
                 )
         except cdk.DeployFailed as error:
             if not self.outcome.faults:
-                self.outcome.faults.append(f"{error}; its last line: {error.tail[-1] if error.tail else '(none)'}")
+                self.outcome.faults.append(f"{error}; its log: {self.outcome.folder / 'cdk.log'}")
         else:
             with self.progress.phase("every resource looked up"):
                 self.outcome.faults += self.aws.verify(cdk_out, stacks)
+        self._look_for_starvation()
+        if self.spec.shell:
+            self._offer_shell()
         self._collect()
+
+    def _look_for_starvation(self) -> None:
+        """Where time decided, ask whether this machine is too slow. A failure on purpose keeps its own name."""
+        by_time = self.hosts.acceptance_output or any(TIMED_OUT.search(fault) for fault in self.outcome.faults)
+        if self.outcome.faults and by_time and not self.spec.cloud_only:
+            starved = starvation(available_cpus())
+            if starved and self.spec.breaks:
+                self.progress.say(starved, "yellow")
+            else:
+                self.outcome.starvation = starved
+
+    def _left_out(self) -> list[str]:
+        """One line for each queue of which `--max-hosts` leaves nodes out."""
+        most = self.spec.max_hosts
+        return [
+            f"queue {queue.name}: {most} of {queue.max_count} nodes are rehearsed (--max-hosts {most})"
+            for queue in self.settings.queues
+            if queue.max_count > most and not self.spec.cloud_only
+        ]
+
+    def _offer_shell(self) -> None:
+        """Let `slipway rehearse` open a shell on the head node, and wait for its end."""
+        if self.hosts.fleet is None or not self.hosts.fleet.hosts:
+            self.progress.say("no shell: the failed deployment has ended the head node", "yellow")
+            return
+        offer = self.spec.work / SHELL_FILE
+        self.progress.say("a shell on the head node: sinfo, sbatch, squeue ...; `exit` ends the rehearsal")
+        with self.progress.paused():
+            part = offer.with_suffix(".part")
+            part.write_text(json.dumps(self.hosts.fleet.head.login_shell()), encoding="utf-8")
+            part.rename(offer)
+            while offer.exists():
+                time.sleep(SHELL_POLL_S)
 
     def _prepare_machine(self) -> None:
         """In namespaces of our own nothing of the machine's network, /run or leftovers of dead rehearsals is met."""
@@ -240,7 +182,7 @@ class Engine:
             if part != "acceptance" or not (self.spec.cloud_only or self.settings.acceptance.scenario == "none")
         ]
         for part in parts:
-            self.progress.update("stack", f"{self.settings.name}-{part}", "waiting", quiet=True)
+            self.progress.update("stack", part, "waiting", quiet=True)
         return [f"{self.settings.name}-{part}" for part in parts]
 
     def _on_event(self, event: CloudEvent) -> None:
@@ -248,14 +190,19 @@ class Engine:
             state = (
                 "failed" if FAILED.search(event.status) else "ok" if event.status.endswith("COMPLETE") else "running"
             )
-            self.progress.update("stack", event.stack, state, event.status)
+            self.progress.update("stack", self._short(event.stack), state, event.status)
             return
         if event.status.endswith("_FAILED"):
             self._on_failed_resource(event)
-        self.progress.update("stack", event.stack, "running", f"{event.logical_id} {event.status}", quiet=True)
+        text = f"{event.logical_id} {event.status}"
+        self.progress.update("stack", self._short(event.stack), "running", text, quiet=True)
+
+    def _short(self, stack: str) -> str:
+        """A stack's name without the cluster's, which all have in common."""
+        return NESTED_SUFFIX.sub("", stack.removeprefix(f"{self.settings.name}-"))
 
     def _on_failed_resource(self, event: CloudEvent) -> None:
-        if "cancelled" in event.reason.lower():
+        if "cancelled" in event.reason.lower() or self.outcome.interrupted:
             return
         self.outcome.faults.append(f"{event.stack}/{event.logical_id}: {_verdict_in(event.reason)}")
 
@@ -265,20 +212,22 @@ class Engine:
             self.progress.took("synthesis", float(match[1]), depth=1)
         match = WITHOUT_RESOURCES.match(line)
         if match:
-            self.progress.update("stack", match[1], "ok", "nothing to make: all of it exists already")
+            self.progress.update("stack", self._short(match[1]), "ok", "nothing to make: all of it exists already")
 
     def _collect(self) -> None:
-        """The report and the hosts' logs, also of a failed deployment."""
+        """Fetch the report and the hosts' logs, also of a failed deployment."""
         bucket = self._results_bucket()
         if bucket:
             self.outcome.report_folder = fetch_results(self.aws, bucket, self.outcome.folder / "acceptance")
             self.outcome.report = read_report(self.outcome.report_folder)
         self.hosts.collect_logs()
-        # First: what else went wrong with such a cluster followed from it.
+        # Nodes that failed are first: other failures of such a cluster followed from them.
         self.outcome.faults[:0] = self.hosts.dynamic.failures if self.hosts.dynamic else []
+        local = f"{self.outcome.folder}/acceptance/"  # the bucket ends with the embedded AWS
+        self.outcome.faults = [RESULTS_ADDRESS.sub(lambda _: local, fault) for fault in self.outcome.faults]
 
     def _results_bucket(self) -> str | None:
-        """The bucket that the storage stack made or was given; None when that stack did not come to stand."""
+        """The bucket that the storage stack made or was given; None when that stack was not created."""
         try:
             stack = self.aws.clients("cloudformation").describe_stacks(StackName=f"{self.settings.name}-storage")[
                 "Stacks"
@@ -291,18 +240,20 @@ class Engine:
         )
 
     def _end(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is known by now is told, whoever asks for the end
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the result is printed in any case
         with self.progress.phase("everything is ended"):
             self.memory.stop()
             self.hosts.stop()
             self.aws.stop()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self.hosts.acceptance_output:
             self.console.print(_tables_of(self.hosts.acceptance_output), markup=False, soft_wrap=True)
         print_times(self.console, self.progress.phases, self.progress.elapsed_s, self.memory.peak_mb or None)
         if self.spec.cloud_only and not self.outcome.faults:
             self.console.print("Without local hosts nothing was measured: everything up to Slurm is rehearsed.")
+        for line in self._left_out():
+            self.console.print(line, style="yellow", markup=False, soft_wrap=True)
         print_result(self.console, self.outcome)
         if self.spec.as_json:
             print(json.dumps(self._as_json()))
@@ -312,6 +263,8 @@ class Engine:
             "settings": str(self.spec.original),
             "accepted": not self.outcome.faults and not self.outcome.interrupted,
             "faults": self.outcome.faults,
+            "starvation": self.outcome.starvation or None,
+            "left_out": self._left_out(),
             "report": self.outcome.report,
             "folder": str(self.outcome.folder),
             "seconds": {phase.name: round(phase.seconds, 1) for phase in self.progress.phases},

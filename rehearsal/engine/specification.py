@@ -29,6 +29,7 @@ class Specification:
     as_json: bool
     work: Path
     began: float
+    shell: bool = False
 
     @classmethod
     def from_json(cls, text: str) -> Specification:

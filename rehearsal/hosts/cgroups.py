@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal.hosts.errors import MachineUnfit
+from slipway.rehearse import GROUP_PREFIX
 
-PREFIX = "slipway-rehearsal-"
+PREFIX = GROUP_PREFIX
 # A fleet that boots right now has empty groups too: only older ones are leftovers of runs that died.
 LEFTOVER_AGE_S = 60.0
 _SWEEP_DEPTH = 6

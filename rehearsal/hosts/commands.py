@@ -32,7 +32,7 @@ def run(argv: Sequence[str], *, timeout_s: float = 20, stdin: str = "") -> str:
     except subprocess.TimeoutExpired as error:
         raise HostsError(f"{' '.join(argv)}: no answer in {timeout_s:.0f} s") from error
     if done.returncode != 0:
-        detail = (done.stderr or done.stdout).strip()
+        detail = (done.stderr or done.stdout).strip() or "(nothing was printed)"
         raise HostsError(f"{' '.join(argv)}: exit {done.returncode}: {detail}")
     return done.stdout
 

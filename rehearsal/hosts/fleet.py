@@ -39,7 +39,8 @@ class Fleet:
 
     run_dir: a directory of this rehearsal (the hosts' files live on a bounded tmpfs below it); cidr, gateway_ip: the
     network of the hosts and the engine's address in it; tools_dir: what rehearsal/standins/setup.sh made; mounts:
-    absolute paths at which every host sees one shared directory each, beside /fsx and /home.
+    absolute paths at which every host has one shared directory each, in addition to /fsx and /home; run_id: names the
+    control groups.
 
     Several threads may boot and end hosts at the same time, each its own; after `stop` no host boots any more.
     """
@@ -57,6 +58,7 @@ class Fleet:
         disk_mib: int = DISK_MIB,
         aws_port: int = AWS_PORT,
         mounts: Sequence[str] = (),
+        run_id: str = "",
     ) -> None:
         self._dir = run_dir / "hosts"
         self._tools = tools_dir.resolve()
@@ -65,7 +67,7 @@ class Fleet:
         self._disk_mib = disk_mib
         self._places = {"slurm": "/opt/slurm", "home": "/home", "fsx": "/fsx"}
         self._places |= {f"mount{number}": path for number, path in enumerate(mounts, start=1)}
-        self._groups = cgroups.Groups(secrets.token_hex(6))
+        self._groups = cgroups.Groups(run_id or secrets.token_hex(6))
         self._facts = image.ClusterFacts(cluster, region, f"http://{gateway_ip}:{aws_port}", secrets.token_bytes(128))
         self._started = False
         self._stopped = False
@@ -382,7 +384,7 @@ def _start_service(host: Host, service: str, timeout_s: float) -> None:
     if done.ok:
         return
     status = host.exec(["systemctl", "--no-pager", "--lines=8", "status", "munge", service], timeout_s=20)
-    detail = (done.stderr + status.stdout).strip()
+    detail = (done.stderr + status.stdout).strip() or "(systemd printed no reason)"
     raise SlurmNotReady(f"{host.name}: {service} did not start (exit {done.rc}):\n{detail}")
 
 
@@ -394,7 +396,9 @@ def _wait_controller(host: Host, timeout_s: float) -> None:
         if not is_running or time.monotonic() > deadline:
             log = host.exec(["tail", "-n", "8", "/var/log/slurmctld.log"], timeout_s=20).stdout.rstrip()
             state = f"no answer after {timeout_s:.0f} s" if is_running else "it ended"
-            raise SlurmNotReady(f"{host.name}: slurmctld did not start: {state}. Last lines of its log:\n{log}")
+            raise SlurmNotReady(
+                f"{host.name}: slurmctld did not start: {state}. Last lines of its log:\n{log or '(none)'}"
+            )
         time.sleep(_POLL_S)
 
 

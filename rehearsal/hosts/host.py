@@ -11,7 +11,7 @@ from pathlib import Path
 from rehearsal.hosts import cgroups
 from rehearsal.hosts.commands import LineCallback, communicate
 from rehearsal.hosts.errors import HostsError
-from rehearsal.hosts.image import PROFILE_PATH
+from rehearsal.hosts.image import CLUSTER_USER, PROFILE_PATH
 from rehearsal.hosts.spec import Completed, HostSpec
 
 _BASE_ENV = {"PATH": PROFILE_PATH, "HOME": "/root", "LANG": "C.UTF-8", "USER": "root", "LOGNAME": "root"}
@@ -65,6 +65,18 @@ class Host:
         """As exec, both outputs as one, each line told while the command runs."""
         return self._run(argv, env, timeout_s, stdin, on_line)
 
+    def login_shell(self) -> list[str]:
+        """The command line of a login shell of the cluster's user, for a program in the engine's namespaces.
+
+        `script` gives the shell a terminal of this host, which job control and `sudo` need.
+        """
+        group = self._groups.make_for_command(f"{self.name}.shell")
+        login = ["script", "--quiet", "--command", f"su - {CLUSTER_USER}", "/dev/null"]
+        return entering([group], [*self._enter(), *login])
+
+    def _enter(self) -> list[str]:
+        return ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--"]
+
     def put(self, path: str, data: bytes, mode: int = 0o644) -> None:
         """Write a file on the host in one step; missing directories are made. HostsError: it could not."""
         if not path.startswith("/"):
@@ -93,10 +105,9 @@ class Host:
             raise HostsError(f"{self.name}: the host is not running")
         with self._lock:
             group = self._groups.make_for_command(f"{self.name}.command-{next(self._serial)}")
-        enter = ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--"]
         try:
             return communicate(
-                entering([group], [*enter, *argv]),
+                entering([group], [*self._enter(), *argv]),
                 env={**_BASE_ENV, **(env or {})},
                 timeout_s=timeout_s,
                 stdin=stdin,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -27,10 +29,15 @@ pytestmark = [pytest.mark.road, pytest.mark.slow]
 hosts = pytest.mark.skipif(os.geteuid() != 0, reason="local hosts need root")
 
 
+def program() -> str:
+    """`slipway` of the deploy environment if it exists, as users have it."""
+    own = REPOSITORY / ".venv/bin/slipway"
+    return str(own if own.exists() else Path(sys.executable).parent / "slipway")
+
+
 def start(*arguments: str, output: Path) -> subprocess.Popen[str]:
-    """A rehearsal in the background. The program of the deploy environment when it is there, as users have it."""
-    program = REPOSITORY / ".venv/bin/slipway"
-    command = [str(program if program.exists() else Path(sys.executable).parent / "slipway"), "rehearse", *arguments]
+    """A rehearsal in the background."""
+    command = [program(), "rehearse", *arguments]
     return subprocess.Popen(
         [*command, "--output", str(output)], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -150,23 +157,74 @@ def test_a_broken_bootstrap_names_step_and_node(fault: str, words: tuple[str, ..
 
 @hosts
 @pytest.mark.hosts
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL], ids=["ctrl-c", "closed-terminal", "kill-9"]
+)
 def test_nothing_is_left_when_it_is_ended(number: signal.Signals, tmp_path: Path) -> None:
     before = traces()
     process = start(SETTINGS, output=tmp_path)
     _wait_for_hosts(process)
     process.send_signal(number)
     output, _ = process.communicate(timeout=180)
-    if number == signal.SIGINT:
+    if number != signal.SIGKILL:
         assert process.returncode == 130, output[-2000:]
         assert output.splitlines()[-1] == "[RESULT] FAILURE: interrupted"
+        assert "(exit 137)" not in output
     deadline = time.monotonic() + 60
-    while (left := _alive(traces(), before)) and time.monotonic() < deadline:
+    while (left := _left(traces(), before)) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not left
-    # What a killed process could not take away, the next rehearsal does: a folder of files, which other tests would see.
-    assert finish(start(SETTINGS, "--cloud-only", output=tmp_path)).splitlines()[-1] == "[RESULT] SUCCESS"
-    assert traces()["tmp"] == before["tmp"]
+
+
+@hosts
+@pytest.mark.hosts
+def test_a_second_ctrl_c_ends_it_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    before = traces()
+    process = start(SETTINGS, output=tmp_path)
+    _wait_for_hosts(process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, output[-2000:]
+    assert output.splitlines()[-1] == "[RESULT] FAILURE: interrupted"
+    deadline = time.monotonic() + 20
+    while (left := _left(traces(), before)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not left
+
+
+def _read(terminal: int, word: str, limit_s: float) -> str:
+    """What comes from a terminal, up to a word or the end."""
+    text, deadline = "", time.monotonic() + limit_s
+    while word not in text and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 1.0)[0]:
+            try:
+                text += os.read(terminal, 65536).decode(errors="replace")
+            except OSError:
+                break
+    assert word in text, text[-3000:]
+    return text
+
+
+@hosts
+@pytest.mark.hosts
+def test_a_shell_on_the_rehearsed_head_node(tmp_path: Path) -> None:
+    """A user under umask 077 runs a job in it; `exit` ends the rehearsal with the verdict of acceptance."""
+    before = traces()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.umask(0o077)
+        os.chdir(REPOSITORY)
+        os.execv(program(), [program(), "rehearse", SETTINGS, "--shell", "--output", str(tmp_path)])  # noqa: S606
+    _read(terminal, "ubuntu@head", LIMIT_S)
+    os.write(terminal, b"srun --nodes=2 hostname | sort; sleep 100\n")
+    _read(terminal, "train-st-gpu-2", 60)
+    os.write(terminal, b"\x03")  # Ctrl-C ends the command, not the rehearsal
+    os.write(terminal, b"id --user --name; exit\n")
+    _read(terminal, "[RESULT] SUCCESS", 60)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert traces() == before
 
 
 def _wait_for_hosts(process: subprocess.Popen[str]) -> None:
@@ -181,9 +239,9 @@ def _wait_for_hosts(process: subprocess.Popen[str]) -> None:
     pytest.fail("no local host came up")
 
 
-def _alive(now: dict[str, set[str]], before: dict[str, set[str]]) -> dict[str, set[str]]:
-    """What is there that was not; empty control groups and files of a killed process may stay until the next rehearsal."""
-    return {kind: now[kind] - before[kind] for kind in ("mounts", "netns", "processes") if now[kind] - before[kind]}
+def _left(now: dict[str, set[str]], before: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What is new."""
+    return {kind: now[kind] - before[kind] for kind in now if now[kind] - before[kind]}
 
 
 HEAD_SCRIPT = """\

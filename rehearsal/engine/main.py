@@ -1,0 +1,131 @@
+"""The engine's start and end: no traceback and no error without its text reaches the screen."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from rehearsal.engine.configuration import node_names
+from rehearsal.engine.lifeline import Interrupted, Lifeline
+from rehearsal.engine.outcome import first_line
+from rehearsal.engine.run import Breakages, Engine
+from rehearsal.engine.specification import Specification
+from rehearsal.hosts import HostsError
+from rehearsal.hosts.breakage import match_name, parse_breakage
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_USAGE, SlipwayError
+from slipway.rehearse import END_FILE
+from slipway.settings import Settings, load_settings
+
+FULL_BYTES = 1_000_000
+
+
+class Screen:
+    """A text stream that drops what a closed terminal (EIO) cannot take, so that the rehearsal can end in order."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, as the stream does."""
+        with _closed_terminal():
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, as the stream does."""
+        with _closed_terminal():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def _closed_terminal() -> Any:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+
+
+def main(specification: str) -> int:
+    """Run the rehearsal that the JSON text asks for; returns the exit code."""
+    spec = Specification.from_json(specification)
+    stream: Any = Screen(sys.stderr if spec.as_json else sys.stdout)
+    console = Console(highlight=False, file=stream)
+    logging.raiseExceptions = False  # a log that cannot be written must not fill the screen; a full disk is reported
+    lifeline = Lifeline()
+    code = _run(spec, console, lifeline)
+    (spec.work / END_FILE).write_text(str(code), encoding="ascii")
+    if lifeline.orphaned:
+        shutil.rmtree(spec.work, ignore_errors=True)
+    return code
+
+
+def _run(spec: Specification, console: Console, lifeline: Lifeline) -> int:
+    try:
+        settings = load_settings(spec.settings)
+        breakages = tuple(parse_breakage(text) for text in spec.breaks)
+        _check_targets(breakages, settings, spec.max_hosts)
+        lifeline.watch()
+        return Engine(spec, settings, breakages, console).run()
+    except SlipwayError as error:
+        text, code = str(error), error.exit_code
+    except HostsError as error:
+        text, code = str(error), EXIT_USAGE
+    except Interrupted:
+        text, code = "interrupted", EXIT_INTERRUPTED
+    except OSError as error:
+        text, code = _with_place(error, spec), EXIT_ENVIRONMENT
+    return _refuse(spec, console, text, code)
+
+
+def _refuse(spec: Specification, console: Console, text: str, code: int) -> int:
+    """Print what ended the rehearsal before it had a result."""
+    with contextlib.suppress(OSError):
+        if spec.as_json:
+            print(json.dumps({"error": {"exit_code": code, "text": text, "faults": []}}), flush=True)
+        for line in text.splitlines()[1:]:
+            console.print(line, markup=False, soft_wrap=True)
+        console.print(f"[RESULT] FAILURE: {first_line(text)}", markup=False, soft_wrap=True)
+    return code
+
+
+def _with_place(error: OSError, spec: Specification) -> str:
+    """The system's refusal with the place it is about: on a full disk, the folders that we write to."""
+    if error.errno != errno.ENOSPC:
+        return f"{error.filename or spec.output}: {error.strerror or error}"
+    full = [str(folder) for folder in (spec.output, spec.work) if _is_full(folder)]
+    return (
+        f"{' and '.join(full) or error.filename or spec.output}: {error.strerror}. Hint: make room, or another --output"
+    )
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < FULL_BYTES
+    except OSError:
+        return False
+
+
+def _check_targets(breakages: Breakages, settings: Settings, max_hosts: int) -> None:
+    """A breakage that names a node must name a node of this cluster: checked before minutes are spent."""
+    names = [
+        name
+        for queue in settings.queues
+        for name, _ in node_names(
+            queue.name, queue.instance.compute_resource, (queue.min_count, queue.max_count), max_hosts
+        )
+    ]
+    for breakage in breakages:
+        if breakage.kind == "slow-node":
+            match_name(names, breakage.target)

@@ -1,0 +1,78 @@
+"""What a rehearsal prints at its end, and what the engine knows of it, without a rehearsal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rehearsal.engine import cdk, cpu
+from rehearsal.engine.outcome import Outcome, first_line, print_result
+from rehearsal.engine.progress import Progress
+
+
+def last_line(outcome: Outcome) -> str:
+    console = Console(file=io.StringIO(), width=60)
+    print_result(console, outcome)
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("no such node", "no such node"),
+        (
+            "head: slurmctld did not start (exit 1):\n\n  munge: status=200/CHDIR\nmore",
+            "head: slurmctld did not start (exit 1): munge: status=200/CHDIR",
+        ),
+        ("nothing follows:", "nothing follows"),
+        ("", "no reason was given"),
+    ],
+)
+def test_a_result_never_ends_in_a_colon(text: str, line: str) -> None:
+    assert first_line(text) == line
+
+
+def test_the_result_of_a_slow_machine_accuses_no_node() -> None:
+    outcome = Outcome(Path("/r"), faults=["demo-acceptance/Run: train-st-gpu-1 is suspect"])
+    assert (last_line(outcome), outcome.exit_code) == (f"[RESULT] FAILURE: {outcome.faults[0]}", 1)
+    outcome.starvation = cpu.starvation(0.31)
+    assert last_line(outcome).startswith("[RESULT] FAILURE: this machine gave the rehearsal 0.3 CPUs, and it needs 2")
+    assert outcome.exit_code == 3
+    outcome.interrupted = True
+    assert (last_line(outcome), outcome.exit_code) == ("[RESULT] FAILURE: interrupted", 130)
+
+
+def test_cpus_are_counted_and_enough_of_them_is_no_starvation() -> None:
+    assert 0.0 < cpu.available_cpus() <= cpu.WANTED_CPUS + 0.1
+    assert cpu.starvation(cpu.LEAST_CPUS) == ""
+
+
+@pytest.mark.parametrize(
+    ("tail", "cause"),
+    [
+        (
+            ["OSError: [Errno 30] Read-only file system: '/c/.cache'", "app.py: Subprocess exited with error 1"],
+            "OSError: [Errno 30] Read-only file system: '/c/.cache'",
+        ),
+        (["Error: EACCES: permission denied, mkdir '/c'", "", "done"], "Error: EACCES: permission denied, mkdir '/c'"),
+        (["app.py: Subprocess exited with error 1"], "app.py: Subprocess exited with error 1"),
+        ([], "it printed nothing"),
+    ],
+)
+def test_the_cause_of_a_failed_deployment_is_the_error_and_not_the_last_line(tail: list[str], cause: str) -> None:
+    assert cdk._cause(tail) == cause
+
+
+def test_a_silenced_progress_prints_nothing_more() -> None:
+    file = io.StringIO()
+    progress = Progress(Console(file=file))
+    progress.update("host", "gpu-1", "running", "step 10")
+    progress.silence()
+    progress.update("host", "gpu-1", "failed", "a custom action failed (exit 137)")
+    assert "step 10" in file.getvalue()
+    assert "137" not in file.getvalue()
