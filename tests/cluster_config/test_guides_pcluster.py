@@ -34,7 +34,7 @@ def test_clusters_are_listed(cluster: Cluster, tmp_path: Path) -> None:  # noqa:
     assert (found["clusterName"], found["clusterStatus"]) == (cluster.name, "CREATE_COMPLETE")
 
 
-def test_the_way_in_by_ssh_is_told(cluster: Cluster, tmp_path: Path) -> None:  # noqa: F811
+def test_the_way_in_by_ssh_is_printed(cluster: Cluster, tmp_path: Path) -> None:  # noqa: F811
     ec2 = cluster.aws.clients("ec2")
     ((head,),) = (one["Instances"] for one in ec2.describe_instances()["Reservations"])
     # What ParallelCluster writes on its instances, and reads the user's name from.
