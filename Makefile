@@ -8,7 +8,7 @@ SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance compute/slipw
 # $(call quoted,TEXT): TEXT as one word of the shell, whatever is in it.
 quoted = '$(subst ','\'',$(1))'
 
-.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test test-quick check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,16 @@ rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.y
 test: setup-test ## All checks and tests
 	@$(MAKE) --no-print-directory check
 	@.venv-test/bin/python -m pytest -n 2 --dist loadgroup
+
+# Without root, hosts, Slurm, CDK or generated files.
+QUICK := $(wildcard tests/slipway tests/cost tests/packaging tests/house tests/acceptance/test_*nccl*.py \
+  tests/acceptance/test_*limits*.py tests/acceptance/test_*report*.py tests/acceptance/test_*scenario*.py \
+  tests/portability/test_import_env.py tests/portability/test_import_pcluster.py tests/cluster_config/test_cluster_config.py \
+  tests/nodes/test_layout.py)
+
+test-quick: ## The tests that need no root and little time (below a minute)
+	@tools/setup.sh deploy test
+	@.venv-test/bin/python -m pytest -n 2 --dist loadgroup -m "not slow and not hosts and not road" $(QUICK)
 
 check: ## Formatting, types, import directions, shell scripts
 	@tools/setup.sh test

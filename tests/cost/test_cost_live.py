@@ -22,6 +22,8 @@ from slipway.cost.live import LiveFacts, ask, connect, product_of
 from slipway.settings import Settings, load_settings
 from tests.aws.pricing import Offer
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((REPOSITORY / "clusters").glob("*.yaml"))
 Make = Callable[..., Settings]

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CDK = ROOT / "node_modules/.bin/cdk"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

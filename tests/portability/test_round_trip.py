@@ -19,6 +19,8 @@ from slipway.exchange.pcluster_import import import_pcluster
 from slipway.settings import Settings, load_settings
 from tests.portability.strategies import ids, loaded, settings_tables
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = [*sorted((ROOT / "clusters").glob("*.yaml")), ROOT / "tests/stacks/every-part.yaml"]
 BOUNDED = settings(

@@ -24,6 +24,8 @@ from slipway.settings.rules import RULES_BY_NAME
 from slipway.settings.source import parse_source
 from slipway.text import UNSHOWN
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = [file.read_text(encoding="utf-8") for file in sorted((REPOSITORY / "clusters").glob("*.yaml"))]
 SOURCES += [

@@ -14,6 +14,8 @@ import pytest
 
 from slipway.text import nearest
 
+pytestmark = pytest.mark.slow
+
 SLIPWAY = Path(sys.executable).parent / "slipway"
 READERS = ("check", "export pcluster", "export env", "import pcluster", "import env", "preflight", "cost --offline")
 PASSWORD = "hunter2-Sup3rS3cret"

@@ -15,6 +15,8 @@ import pytest
 from slipway import machine
 from slipway import rehearse as module
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLIPWAY = Path(sys.executable).parent / "slipway"
 
