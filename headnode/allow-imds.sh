@@ -12,7 +12,7 @@ readonly CHAIN=PARALLELCLUSTER_IMDS METADATA_SERVICE=169.254.169.254/32 WAIT_S=1
 imds::allow() { # ACCOUNT
   local rule=("$CHAIN" --destination "$METADATA_SERVICE" --match owner --uid-owner "$(id -u "$1")" --jump ACCEPT)
   if ! iptables --wait "$WAIT_S" --list "$CHAIN" --numeric >/dev/null 2>&1; then return 0; fi
-  if ! iptables --wait "$WAIT_S" --check "${rule[@]}" 2>/dev/null; then iptables --wait "$WAIT_S" --insert "${rule[@]}"; fi
+  iptables --wait "$WAIT_S" --check "${rule[@]}" 2>/dev/null || iptables --wait "$WAIT_S" --insert "${rule[@]}"
 }
 
 if command -v iptables >/dev/null; then imds::allow "${1:?the account is missing}"; fi

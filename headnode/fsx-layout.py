@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Make the directories of the shared file system, whatever it holds from before.
+"""Make the directories of the shared file system; it may hold data from before.
 
-Usage: ``fsx-layout.py ROOT``. What is there keeps its content, owner and mode. A symbolic link is followed only to
-another directory below ROOT, and no step on the way can be swapped while it runs (each is opened from its parent).
+Usage: `fsx-layout.py ROOT`. Existing files and directories keep their content, owner and mode. A symbolic link is
+followed only to another directory below ROOT, and no step on the way can be swapped while it runs: each is opened from
+its parent.
 Exit 0; 1 with every conflict at once. Runs on the head node: Python 3.9, standard library, as root.
 """
 
@@ -16,7 +17,7 @@ import stat
 import sys
 from pathlib import Path
 
-# Directories that several users write to are sticky (1777): everyone adds, nobody removes what is another user's.
+# Directories that several users write to are sticky (1777): every user adds files, and only their owner removes them.
 # Root's own (0755) hold programs and lists that root runs and reads.
 DIRECTORIES = (
     ("containers", 0o1777),  # images (.sqsh); users may add their own
@@ -48,12 +49,10 @@ class Conflict(Exception):
 
 
 def open_below(root: str, path: str) -> int:
-    """A handle of the directory ``path`` below ``root``.
+    """A handle of the directory `path` below `root`.
 
-    Raises:
-        FileNotFoundError: it is not there.
-        Conflict: a part of it is no directory, or a link to somewhere else.
-        OSError: the file system refuses.
+    Raises FileNotFoundError if it does not exist, Conflict if a part of it is not a directory or is a link to somewhere
+    else, OSError if the file system refuses.
     """
     handle = os.open(root, OPEN)
     try:
@@ -85,7 +84,7 @@ def _enter(root: str, parent: int, name: str) -> int:
 
 
 def make(root: str, path: str, mode: int) -> bool:
-    """Make one directory with its mode; whether it was made. Raises as ``open_below``."""
+    """Make one directory with its mode; whether it was made. Raises as `open_below`."""
     with contextlib.suppress(FileNotFoundError):
         os.close(open_below(root, path))
         return False
@@ -111,7 +110,7 @@ def _make_in(parent: int, name: str, mode: int) -> None:
 
 
 def warnings(root: str, path: str, mode: int) -> list[str]:
-    """What is there from before and may trouble somebody."""
+    """Return warnings about an existing directory."""
     handle = open_below(root, path)
     found = os.fstat(handle)
     os.close(handle)
@@ -128,20 +127,20 @@ def warnings(root: str, path: str, mode: int) -> list[str]:
 def lay_out(root: str) -> tuple[list[str], list[str], dict[int, list[str]]]:
     """Make all of them. Returns what is in the way, warnings, and errno -> paths that could not be made."""
     conflicts: list[str] = []
-    told: list[str] = []
+    notes: list[str] = []
     refused: dict[int, list[str]] = {}
     for path, mode in DIRECTORIES:
         try:
             if make(root, path, mode):
                 print(f"slipway: made {root}/{path}")
-            told += warnings(root, path, mode)
+            notes += warnings(root, path, mode)
         except Conflict as conflict:
             conflicts += [str(conflict)] if str(conflict) not in conflicts else []
         except OSError as error:
             above = path.partition("/")[0]
             if not any(above in paths for paths in refused.values()):  # what lies below says nothing new
                 refused.setdefault(error.errno or 0, []).append(path)
-    return conflicts, told, refused
+    return conflicts, notes, refused
 
 
 def main(arguments: list[str]) -> int:
@@ -150,8 +149,8 @@ def main(arguments: list[str]) -> int:
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        conflicts, told, refused = lay_out(root)
-    for text in told:
+        conflicts, notes, refused = lay_out(root)
+    for text in notes:
         print(f"slipway: WARNING {text}")
     hints = ["move it away and run the setup again"] if conflicts else []
     for number, paths in refused.items():

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Write Prometheus's file_sd targets from Slurm's list of nodes, once or again and again.
 
-Usage: ``slurm-targets.py --output DIR [--every SECONDS]``. Needs ``sinfo``. Writes ``node.json`` (port 9100, the head
-node included) and ``gpu.json`` (port 9400) into DIR, each by one rename and only when it changed. A node that is
+Usage: `slurm-targets.py --output DIR [--every SECONDS]`. Needs `sinfo`. Writes `node.json` (port 9100, the head
+node included) and `gpu.json` (port 9400) into DIR, each by one rename and only when it changed. A node that is
 powered down, or on its way up or down, is no target; one that is down without having been powered down stays one, so
 that an alert can fire. When Slurm does not answer, the files stay as they are: old targets are better than none. Exit
-0; 1 when Slurm did not answer; with ``--every`` it goes on until it is ended. Runs on the head node: Python 3.9,
+0; 1 when Slurm did not answer; with `--every` it goes on until it is ended. Runs on the head node: Python 3.9,
 standard library only.
 """
 
@@ -19,6 +19,10 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the bundle
+
+from nodes.lib.state import put
+
 SINFO_TIMEOUT_S = 10
 NODE_EXPORTER_PORT = 9100
 GPU_EXPORTER_PORT = 9400
@@ -31,10 +35,9 @@ Group = dict[str, object]
 
 
 def parse_nodes(listing: str) -> dict[str, dict[str, str]]:
-    """Return name -> address, queue and gres of each node with a machine, from ``sinfo -o '%N|%o|%R|%T|%G'``.
+    """Return name -> address, queue and gres of each node with a machine, from `sinfo -o '%N|%o|%R|%T|%G'`.
 
-    Raises:
-        ValueError: a line that has not five fields.
+    Raises ValueError if a line does not have five fields.
     """
     nodes: dict[str, dict[str, str]] = {}
     for line in listing.splitlines():
@@ -53,8 +56,7 @@ def parse_nodes(listing: str) -> dict[str, dict[str, str]]:
 def ask_slurm() -> str:
     """Return sinfo's list, one line for each node and queue.
 
-    Raises:
-        OSError, subprocess.SubprocessError: sinfo is absent, failed, or did not answer in time.
+    Raises OSError or subprocess.SubprocessError if sinfo is absent, fails, or does not answer in time.
     """
     environment = dict(os.environ)
     environment["PATH"] = "/opt/slurm/bin:/usr/local/bin:" + environment.get("PATH", "/usr/bin:/bin")
@@ -78,10 +80,7 @@ def write(path: Path, content: list[Group]) -> None:
     text = json.dumps(content, indent=2) + "\n"
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.chmod(0o644)
-    fresh.replace(path)
+    put(path, text)
 
 
 def refresh(output: Path) -> str:
@@ -105,12 +104,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--output", type=Path, required=True, help="directory of node.json and gpu.json")
     parser.add_argument("--every", type=float, help="seconds between two refreshes; without it there is one")
     options = parser.parse_args(arguments)
-    told = ""
+    last = ""
     while True:
         fault = refresh(options.output)
-        if fault and fault != told:  # each fault once, not every few seconds
+        if fault and fault != last:  # print each fault once, not every few seconds
             print(fault, file=sys.stderr, flush=True)
-        told = fault
+        last = fault
         if options.every is None:
             return 1 if fault else 0
         time.sleep(options.every)

@@ -1,11 +1,11 @@
 """The bundle: everything a node needs from us, as one deterministic file.
 
-``write_bundle`` packs the node scripts, the templates, the acceptance program with its libraries, and the settings as
+`write_bundle` packs the node scripts, the templates, the acceptance program with its libraries, and the settings as
 data. The same input gives the same bytes: names are sorted, and times, owners and modes are fixed, so that an unchanged
 bundle is an unchanged CloudFormation asset.
 
-Top level of the archive: ``nodes/ headnode/ compute/ templates/ acceptance.pyz node.env containers.txt
-acceptance.json instances.json``.
+Top level of the archive: `nodes/ headnode/ compute/ templates/ acceptance.pyz node.env containers.txt
+acceptance.json instances.json`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from slipway.errors import EnvironmentFault
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import ACCEPTANCE, FILES
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
+from slipway.settings.rules.software import BUILD_SHARE
 
 NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates")
 LIBRARIES = ("jinja2", "markupsafe")
@@ -42,7 +41,6 @@ STEP_TIMEOUT_S = 300  # bound of one bootstrap step; ParallelCluster gives a nod
 # Shares of acceptance.timeout_minutes: a run that hangs can still name its node before it is ended from outside.
 QUEUE_SHARE, SWEEP_SHARE, ALLTOALL_SHARE, LOCATE_SHARE = 0.15, 0.35, 0.05, 0.35
 STARTING_QUEUE_SHARE, STARTING_LOCATE_SHARE = 0.35, 0.20  # where dynamic nodes have to start first
-BUILD_SHARE = 0.20  # waiting for nccl-tests that are still being built; whoever waited here does not wait in the queue
 ALLTOALL_BYTES = 2 << 30  # the size that alltoall was measured at by others (acceptance/limits/limits.json)
 SLOW_BELOW = 0.94  # of the level of the healthy: six times the least spread that counts, 1 % (acceptance/locate)
 LOCATE_ROUNDS = 6  # at most, for any number of nodes (acceptance/locate)
@@ -63,7 +61,7 @@ class Bundle:
 
 
 def write_bundle(settings: Settings, destination: Path, root: Path = FILES) -> Bundle:
-    """Write the bundle of ``settings`` to ``destination``. Raises EnvironmentFault when a part of it is missing."""
+    """Write the bundle of `settings` to `destination`. Raises EnvironmentFault when a part of it is missing."""
     data = _archive(bundle_files(settings, root))
     destination.write_bytes(data)
     return Bundle(path=destination, sha256=hashlib.sha256(data).hexdigest())
@@ -75,7 +73,7 @@ def bundle_files(settings: Settings, root: Path = FILES) -> dict[str, bytes]:
     for directory in NODE_DIRECTORIES:
         files.update(_tree(root / directory, directory))
     files["acceptance.pyz"] = acceptance_program(root)
-    files["node.env"] = node_env(settings, root).encode()
+    files["node.env"] = node_env(settings).encode()
     files["containers.txt"] = (CONTAINERS_HEAD + "".join(f"{image}\n" for image in settings.images)).encode()
     files["acceptance.json"] = (json.dumps(acceptance_scenario(settings), indent=2) + "\n").encode()
     files["instances.json"] = (json.dumps(instance_facts(settings), indent=2) + "\n").encode()
@@ -137,15 +135,9 @@ def instance_facts(settings: Settings) -> dict[str, Any]:
     }
 
 
-def node_env(settings: Settings, root: Path = FILES) -> str:
-    """node.env: literal KEY=VALUE lines, by templates/node.env.j2. Raises EnvironmentFault for a missing template."""
-    template = root / "templates/node.env.j2"
-    if not template.is_file():
-        raise EnvironmentFault(f"{template} is missing: the checkout is incomplete. Hint: git checkout templates")
-    environment = jinja2.Environment(  # noqa: S701 (plain text for a parser of ours, nothing is shown as HTML)
-        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(template.read_text(encoding="utf-8")).render(node_env_values(settings))
+def node_env(settings: Settings) -> str:
+    """Return node.env: literal KEY=VALUE lines."""
+    return "".join(f"{key}={value}\n" for key, value in node_env_values(settings).items())
 
 
 def acceptance_scenario(settings: Settings) -> dict[str, Any]:
@@ -286,7 +278,7 @@ def _tree(directory: Path, name: str) -> dict[str, bytes]:
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
-    """A gzipped tar. Scripts (a ``#!`` first) are executable, whatever mode the checkout gave them."""
+    """A gzipped tar. Scripts (a `#!` first) are executable, whatever mode the checkout gave them."""
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", filename="", mtime=0, compresslevel=6) as packed,

@@ -1,8 +1,8 @@
 """docs/nodes.md: what runs on the nodes, from the heads of the scripts themselves.
 
-A head is the comment below a script's first line: a sentence that says what it does, then lines ``# key: text``; a line
-that is indented further goes on with the one above. A step's keys stand in ``STEP_KEYS``, a user's script's in
-``SCRIPT_KEYS``; a head that lacks one is a fault with its file and line.
+A head is the comment below a script's first line: a sentence that says what it does, then lines `# key: text`; a line
+that is indented further goes on with the one above. A step's keys stand in `STEP_KEYS`, a user's script's in
+`SCRIPT_KEYS`; a head that lacks one is a fault with its file and line.
 """
 
 from __future__ import annotations

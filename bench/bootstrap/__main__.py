@@ -1,4 +1,4 @@
-"""``python -m bench.bootstrap [foreground|images ...]``: the bootstrap's seconds, and imports of images at once.
+"""`python -m bench.bootstrap [foreground|images ...]`: the bootstrap's seconds, and imports of images at once.
 
 Without a name both are run. Prints a table for each, and one summary line last. Exit 0: within the limits, 1: not,
 3: this machine cannot show it.

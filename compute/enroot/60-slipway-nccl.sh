@@ -4,13 +4,14 @@
 # Adds its paths, and the settings that the container does not have already, to the container's environment. Not where
 # the job says SLIPWAY_NCCL=image, and not in an image whose C library is older than the one NCCL was built with.
 #
-# needs:       ENROOT_ROOTFS and ENROOT_ENVIRON, which enroot sets; 60-slipway-nccl.fstab beside it
+# needs:       ENROOT_ROOTFS and ENROOT_ENVIRON, which enroot sets; 60-slipway-nccl.fstab in mounts.d
 # permission:  the user of the container
 # how often:   at each start of a container
 # on failure:  a warning; the container starts with its own NCCL
 set -euo pipefail
 readonly PROFILE=/etc/profile.d/nccl-shared.sh
-readonly SETTINGS=(NCCL_SOCKET_IFNAME NCCL_NET FI_PROVIDER FI_EFA_USE_DEVICE_RDMA NCCL_PROTO NCCL_ALGO NCCL_MIN_NRINGS NCCL_DEBUG)
+readonly SETTINGS=(NCCL_SOCKET_IFNAME NCCL_NET FI_PROVIDER FI_EFA_USE_DEVICE_RDMA NCCL_PROTO NCCL_ALGO NCCL_MIN_NRINGS
+  NCCL_DEBUG)
 
 hook::value() { # NAME: of the container's environment, the last one holds
   sed --quiet "s/^$1=//p" "$ENROOT_ENVIRON" | tail --lines=1
@@ -19,7 +20,7 @@ hook::value() { # NAME: of the container's environment, the last one holds
 # Whether the image's C library has every symbol that NCCL asks for.
 hook::fits() { # glibc version, as 2.34
   local libc
-  for libc in "$ENROOT_ROOTFS"/lib/*-linux-gnu/libc.so.6 "$ENROOT_ROOTFS"/usr/lib/*-linux-gnu/libc.so.6 "$ENROOT_ROOTFS"/lib64/libc.so.6; do
+  for libc in "$ENROOT_ROOTFS"/{lib,usr/lib}/*-linux-gnu/libc.so.6 "$ENROOT_ROOTFS"/lib64/libc.so.6; do
     if [ -r "$libc" ] && grep --quiet --text --fixed-strings "GLIBC_$1" "$libc"; then return 0; fi
   done
   return 1

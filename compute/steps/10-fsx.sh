@@ -12,13 +12,13 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 
 readonly ANSWER_TIMEOUT_S=20
 
-# The options of what is mounted there, from the kernel's table: it answers even when the file system hangs.
+# The mount options, from the kernel's table: it answers even when the file system hangs.
 fsx::options() { # MOUNT_POINT
-  local place options found=''
+  local place options result=''
   while read -r _ place _ options _; do
-    [ "$place" != "$1" ] || found=$options
+    [ "$place" != "$1" ] || result=$options
   done </proc/self/mounts
-  printf '%s' "$found"
+  printf '%s' "$result"
 }
 
 fsx::wait_mounted() { # MOUNT_POINT
@@ -27,12 +27,13 @@ fsx::wait_mounted() { # MOUNT_POINT
   end=$((SECONDS + wait_s))
   until [ -n "$(fsx::options "$1")" ]; do
     [ "$SECONDS" -lt "$end" ] ||
-      log::die "$1 is not mounted after $wait_s s" "see 'grep $1 /etc/fstab', 'sudo mount -a', and the security group's rules for Lustre"
+      log::die "$1 is not mounted after $wait_s s" \
+        "see 'grep $1 /etc/fstab', 'sudo mount -a', and the security group's rules for Lustre"
     sleep 1
   done
 }
 
-# Full is only told: what is there can be read, and the space may be freed.
+# A full file system is a warning, not a failure: data can be read and space freed.
 fsx::room() { # MOUNT_POINT
   local blocks inodes
   read -r blocks inodes < <(timeout --kill-after=5 "$ANSWER_TIMEOUT_S" stat --file-system --format='%a %d' "$1")
@@ -47,10 +48,12 @@ fsx::main() {
   fsx::wait_mounted "$fsx"
   timeout --kill-after=5 "$ANSWER_TIMEOUT_S" ls "$fsx" >/dev/null || status=$?
   [ "$status" -ne 124 ] ||
-    log::die "$fsx is mounted, but does not answer in $ANSWER_TIMEOUT_S s" "see 'dmesg | grep -i lustre' on this node, and the file system's state in the FSx console"
+    log::die "$fsx is mounted, but does not answer in $ANSWER_TIMEOUT_S s" \
+      "see 'dmesg | grep -i lustre' on this node, and the file system's state in the FSx console"
   [ "$status" -eq 0 ] || log::die "$fsx is mounted, but cannot be read" "see 'dmesg | grep -i lustre' on this node"
   [[ ,$(fsx::options "$fsx"), != *,ro,* ]] ||
-    log::die "$fsx is mounted read-only: no job could write its results" "see 'dmesg | grep -i lustre', then 'sudo mount -o remount,rw $fsx'"
+    log::die "$fsx is mounted read-only: no job could write its results" \
+      "see 'dmesg | grep -i lustre', then 'sudo mount -o remount,rw $fsx'"
   fsx::room "$fsx"
 }
 

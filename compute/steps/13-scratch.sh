@@ -1,5 +1,5 @@
 #!/bin/bash
-# Says so when the instance has NVMe disks and /scratch, where ParallelCluster mounts them, is not there.
+# Reports an instance with NVMe disks on which /scratch, where ParallelCluster mounts them, is missing.
 # needs: python3, instances.json of the bundle
 # permission: root
 # how often: once a node; changes nothing
@@ -20,7 +20,8 @@ scratch::main() {
     0) log::info "this instance type has no NVMe disks" ;;
     *)
       mountpoint --quiet /scratch ||
-        log::die "/scratch is not mounted, but this instance type has $gigabytes GB of NVMe: caches and images go to the root volume" \
+        log::die \
+          "/scratch is not mounted, but this type has $gigabytes GB of NVMe: caches and images go to the root volume" \
           "run 'systemctl status setup-ephemeral' and 'lsblk' on this node"
       log::info "/scratch is mounted"
       ;;

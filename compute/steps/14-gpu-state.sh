@@ -24,7 +24,8 @@ gpu_state::smi() { # ARGUMENT ...
 gpu_state::persistent() {
   local modes
   modes=$(gpu_state::smi --query-gpu=persistence_mode --format=csv,noheader) ||
-    log::die "nvidia-smi does not tell the GPUs' persistence mode: $modes" "run 'nvidia-smi' and 'dmesg | grep NVRM' on this node"
+    log::die "nvidia-smi does not report the GPUs' persistence mode: $modes" \
+      "run 'nvidia-smi' and 'dmesg | grep NVRM' on this node"
   [[ -n $modes && $modes != *Disabled* ]]
 }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Points this node, and its containers, to the NCCL on the shared file system, and says which versions it finds.
+# Makes this node and its containers use the NCCL on the shared file system, and prints the versions.
 # needs: FSx mounted at FSX_MOUNT
 # permission: root
 # how often: once a node, and by apply-nccl-to-running-nodes.sh; safe to run again
@@ -17,7 +17,7 @@ readonly ENROOT=/etc/enroot
 readonly EFA_VERSIONS=/opt/amazon/efa_installed_packages
 readonly READ_TIMEOUT_S=10
 
-# Each look is bounded: a path on a file system that hangs must not hang the node.
+# Each read is bounded: a file system that hangs must not hang the node.
 nccl::report_versions() { # NCCL_DIRECTORY
   local text
   text=$(timeout "$READ_TIMEOUT_S" head --lines=1 "$1/.nccl_version" 2>/dev/null || true)
@@ -28,7 +28,7 @@ nccl::report_versions() { # NCCL_DIRECTORY
   log::info "NCCL plugin of the image: ${text:-none below /opt/amazon/ofi-nccl}"
 }
 
-# Two files that enroot reads at each start of a container. Without enroot there is nobody to read them.
+# Two files that enroot reads at each start of a container; not written on a node without enroot.
 nccl::containers() { # NCCL_DIRECTORY
   local directory
   command -v enroot >/dev/null || return 0
@@ -56,7 +56,7 @@ nccl::main() {
     log::info "no $fsx/nccl/setup-nccl-env.sh: jobs use the NCCL of their image"
     return 0
   fi
-  # With NCCL_SOURCE=shared also before the head node has built it: both files look for it when they are used.
+  # With NCCL_SOURCE=shared also before the head node has built it: both files look for NCCL when they are used.
   nccl::containers "$fsx/nccl"
   file::put "$SLIPWAY_BUNDLE/compute/nccl-shared.sh" "$PROFILE" 0644
   log::info "$PROFILE sets the $environment environment in new shells and jobs, from the moment that the NCCL is there"

@@ -1,4 +1,4 @@
-"""``python3 -m headnode.containers LIST``: imports every image of a list; see ``download-ngc-containers.sh``.
+"""`python3 -m headnode.containers LIST`: imports every image of a list; see `download-ngc-containers.sh`.
 
 Exit 0 when all are there, 1 when one is not, 2 for wrong use.
 """
@@ -20,8 +20,9 @@ from pathlib import Path
 from headnode.containers import credentials, places
 from headnode.containers.images import read_list
 from headnode.containers.importing import Importer, Job
-from headnode.containers.report import Report, now, say
+from headnode.containers.report import Report, say
 from headnode.containers.tools import Limits
+from nodes.lib import state
 
 PROCESSORS_EACH = 4  # of an import that has the node to itself; mksquashfs and pigz use what they get
 MOST = 8
@@ -30,12 +31,12 @@ BUSY_POLL_S = 1.0
 
 
 def default_at_once(processors: int) -> int:
-    """How many imports at a time, when nobody says it: 2 to 8."""
+    """Return the default number of imports at a time: 2 to 8."""
     return max(2, min(MOST, processors // PROCESSORS_EACH))
 
 
 class Pool:
-    """Works through the jobs, at most ``at_once`` at a time; an image that another run imports is waited for last."""
+    """Works through the jobs, at most `at_once` at a time; an image that another run imports is waited for last."""
 
     def __init__(self, importer: Importer, jobs: Sequence[Job]) -> None:
         self._importer = importer
@@ -45,7 +46,7 @@ class Pool:
         self._threads = [threading.Thread(target=self._work) for _ in range(min(importer.limits.at_once, len(jobs)))]
 
     def run(self, report: Report, every_s: float) -> None:
-        """Ask what everything is, work to the end, and tell every so many seconds how far it is."""
+        """Ask the registry for all images, import them, and print the progress every `every_s` seconds."""
         with ThreadPoolExecutor(MOST) as asking:
             list(asking.map(self._survey, list(self._waiting)))
         report.update(line=False)
@@ -89,14 +90,14 @@ class Pool:
 
 
 def whole(text: str) -> int:
-    """A number of imports. Raises ValueError, which argparse tells."""
+    """A number of imports. Raises ValueError, which argparse reports."""
     if not 0 <= int(text) <= MOST_AT_ONCE:
         raise ValueError
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """A time of a tenth of a second to a week. Raises ValueError, which argparse tells."""
+    """A time of a tenth of a second to a week. Raises ValueError, which argparse reports."""
     if not 0.1 <= float(text) <= 604_800:
         raise ValueError
     return float(text)
@@ -142,7 +143,7 @@ def main(arguments: list[str]) -> int:
     suffixes = {"enroot": ("sqsh",), "apptainer": ("sif",), "both": ("sqsh", "sif")}[chosen.format]
     jobs = [Job(image, suffix) for image in images for suffix in suffixes]
     at_once = chosen.at_once or default_at_once(len(os.sched_getaffinity(0)))
-    say(f"{now()} {len(jobs)} images in {chosen.list}, {at_once} at a time")
+    say(f"{state.now()} {len(jobs)} images in {chosen.list}, {at_once} at a time")
     keys, problems = credentials.collect((image.registry for image in images), chosen.ngc_secret)
     for problem in problems:
         say(f"WARNING {problem}")
@@ -168,7 +169,7 @@ def again(chosen: argparse.Namespace) -> str:
 
 
 def finish(jobs: Sequence[Job], report: Report, shop: places.Workshop, *, stopped: bool) -> int:
-    """Tell how it ended, and keep the layers within a tenth of the disk."""
+    """Report the result, and keep the layers within a tenth of the disk."""
     report.end(stopped=stopped)
     disk = os.statvfs(shop.root)
     shop.prune(disk.f_blocks * disk.f_frsize // 10)

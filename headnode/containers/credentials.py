@@ -1,6 +1,6 @@
 """The keys of registries: from AWS into this process's environment, and from there to enroot by their names only.
 
-No key is ever written to a file, a log or an argument list: enroot's credentials file holds ``$NAME``, which enroot
+No key is ever written to a file, a log or an argument list: enroot's credentials file holds `$NAME`, which enroot
 expands itself (its common.sh, evalnetrc).
 """
 
@@ -33,7 +33,7 @@ class Credential:
 def collect(registries: Iterable[str], ngc_secret: str) -> tuple[dict[str, Credential], list[str]]:
     """Put the keys for these registries into the environment; return host -> credential, and what went wrong.
 
-    ``ngc_secret`` is the ARN of the secret with the key of nvcr.io, or empty; NGC_API_KEY in the environment wins.
+    `ngc_secret` is the ARN of the secret with the key of nvcr.io, or empty; NGC_API_KEY in the environment wins.
     """
     found: dict[str, Credential] = {}
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""What a list of images names: lines of ``docker://REGISTRY#NAME:TAG`` or ``docker://REGISTRY/NAME:TAG``."""
+"""The images that a list names: lines of `docker://REGISTRY#NAME:TAG` or `docker://REGISTRY/NAME:TAG`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULE = "not docker://REGISTRY/NAME:TAG"
 
 @dataclass(frozen=True)
 class Image:
-    """One image of the list, whose ``line`` is as it stands there."""
+    """One image of the list. `line` is the text of its line."""
 
     line: str
     registry: str
@@ -31,20 +31,20 @@ class Image:
 
     @property
     def reference(self) -> str:
-        """What the registry is asked for: the digest if the line names one, else the tag."""
+        """The reference to ask the registry for: the digest if the line names one, else the tag."""
         return self.digest or self.tag
 
     @property
     def stem(self) -> str:
-        """The file's name without its suffix, such as ``nvcr.io_nvidia_pytorch-24.01-py3``."""
+        """The file's name without its suffix, such as `nvcr.io_nvidia_pytorch-24.01-py3`."""
         name = re.sub(r"[/#]", "_", self.line[len("docker://") :])
         return re.sub(r"[:@]", "-", name)
 
     @property
     def enroot_uri(self) -> str:
-        """``#`` behind the registry is what every enroot understands, the slash only 4.0 and newer.
+        """Return the reference as every enroot understands it: `#` after the registry; a slash needs enroot 4.0.
 
-        A digest is written where the tag stands: enroot 3 knows no ``@``, and asks for whatever follows the colon.
+        A digest takes the place of the tag: enroot 3 does not know `@`, and asks for the text after the colon.
         """
         hub = self.registry == DOCKER_HUB
         return f"docker://{'' if hub else self.registry + '#'}{self.repository}:{self.reference}"
@@ -60,8 +60,7 @@ class Image:
 def parse(line: str) -> Image:
     """Return the image of one line.
 
-    Raises:
-        ValueError: the line is no reference to an image; the text is the rule.
+    Raises ValueError if the line is not a reference to an image; the text is the rule.
     """
     match = _LINE.fullmatch(line)
     if match is None:
@@ -80,10 +79,9 @@ def parse(line: str) -> Image:
 def read_list(file: Path) -> tuple[list[Image], list[str]]:
     """Return the images of a list in its order, each once, and one warning for each line that was left out.
 
-    Empty lines and comments ("#" at the start or after a blank) say nothing.
+    Empty lines and comments ("#" at the start or after a blank) are skipped.
 
-    Raises:
-        OSError: the list cannot be read.
+    Raises OSError if the list cannot be read.
     """
     images: dict[str, Image] = {}
     warnings: list[str] = []

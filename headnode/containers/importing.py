@@ -1,4 +1,4 @@
-"""One image: ask what it is, import it beside its place, check it, give it its name."""
+"""One image: ask the registry for it, import it under a temporary name, check it, rename it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headnode.containers.tools import Limits, ToolFault
 
 TRIES = 3
 UNPACKED = 3  # bytes on disk, unpacked, for one compressed byte: an estimate of ours that only a warning rests on
-# What commands say -> what it means. The first that fits tells the user.
+# What commands print -> what it means. The first match is the message for the user.
 MEANINGS = (
     (("no space left", "write failed because no space", "failed to write to output"), "the disk is full"),
     (("checksum mismatch", "unexpected end of file", "curl: (18)"), "a layer arrived damaged"),
@@ -36,10 +36,10 @@ OCI = "the image is in OCI's format, which enroot 3 cannot read: copy it with `s
 
 @dataclass
 class Job:
-    """One file to make, and how far it is. ``state``: waiting, importing, ready or failed.
+    """One file to make, and how far it is. `state`: waiting, importing, ready or failed.
 
-    ``refusal``: why the registry gave no manifest; ``wanted``: its layers are to be fetched, of which ``here_before``
-    bytes were here when the run began; ``logged``: this run has begun the image's log.
+    `refusal`: why the registry gave no manifest; `wanted`: its layers are to be fetched, of which `here_before`
+    bytes were here when the run began; `logged`: this run has begun the image's log.
     """
 
     image: Image
@@ -69,7 +69,7 @@ class Failed(Exception):
 
 @dataclass
 class Importer:
-    """Makes image files below ``containers``, with logs below ``logs``; many threads may use it at a time."""
+    """Makes image files below `containers`, with logs below `logs`; many threads may use it at a time."""
 
     containers: Path
     logs: Path
@@ -82,11 +82,11 @@ class Importer:
     _space: threading.Condition = field(default_factory=threading.Condition)
 
     def lock_file(self, job: Job) -> Path:
-        """Held while somebody imports this image."""
+        """The lock that is held while this image is imported."""
         return self.containers / f".{job.name}.lock"
 
     def run_if_free(self, job: Job) -> bool:
-        """Import, if it is not there; false when somebody else is at it. The job's state says the rest."""
+        """Import the image if it is missing; return false when another run imports it. The job holds the result."""
         # One lock for each image, over all runs on all nodes.
         lock = places.Lock(self.lock_file(job))
         try:
@@ -124,12 +124,12 @@ class Importer:
         job.here_before = self.shop.fetched(job.manifest.layers)
 
     def _known(self, job: Job) -> str | None:
-        """The digest of the file that is there; empty when nobody noted it, None when there is no file."""
+        """Return the digest of the existing file; empty when it was not noted, None when there is no file."""
         target = self.containers / job.name
         return places.read_info(target, self._info(job)).get("digest", "") if target.is_file() else None
 
     def _there(self, job: Job) -> bool:
-        """Whether the file is there and stays; tells what the registry has under the tag now, and whose file it is."""
+        """Return whether the file exists and stays. Reports the registry's image now, and the owner."""
         known = self._known(job)
         if known is None:
             return False
@@ -150,7 +150,7 @@ class Importer:
     # ------------------------------------------------------------------------------------------------------- space
 
     def _with_space(self, job: Job, manifest: Manifest) -> None:
-        """Wait until the disks have room beside what runs already, then import."""
+        """Wait until the disks have room next to the running imports, then import."""
         need = manifest.size * (1 + UNPACKED)
         self._refuse_if_too_small(manifest.size - self.shop.fetched(manifest.layers), manifest.size)
         with self._space:
@@ -204,7 +204,7 @@ class Importer:
             shutil.rmtree(partial, ignore_errors=True)
 
     def _clear(self, job: Job) -> None:
-        """Remove what killed runs left of this image: we hold its lock, so nobody is at it."""
+        """Remove what killed runs left of this image. The lock is held, so no other run works on it."""
         for left in self.containers.glob(f".{job.name}.partial.*"):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -261,7 +261,7 @@ class Importer:
         job.settle("ready", f"imported ({_short(manifest.digest)})")
 
     def _still(self, job: Job, manifest: Manifest) -> str:
-        """The digest, or nothing when the tag moved meanwhile: then nobody can say which of both was imported."""
+        """Return the digest, or nothing when the tag moved meanwhile: then it is unknown which of both was imported."""
         with contextlib.suppress(RegistryError):
             return manifest.digest if registry.manifest(job.image, self.credentials).digest == manifest.digest else ""
         return manifest.digest
@@ -296,7 +296,7 @@ class Importer:
 
 @dataclass(frozen=True)
 class _Fault:
-    """Why one try failed. ``text`` is empty when the command's own words tell it."""
+    """Why one try failed. `text` is empty when the command's output says it."""
 
     text: str
     final: bool
@@ -313,8 +313,8 @@ def explain(said: str, ours: str, *, oci: bool) -> str:
     if oci and "404" in said:
         return OCI
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("[INFO]")]
-    # enroot says nothing at all when a registry refuses the key.
-    return lines[-1][:300] if lines else "it failed without a word: is the key right and allowed to pull this image?"
+    # enroot prints nothing at all when a registry refuses the key.
+    return lines[-1][:300] if lines else "it failed without a message: is the key right and allowed to pull this image?"
 
 
 def _short(digest: str) -> str:

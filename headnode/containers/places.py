@@ -1,7 +1,7 @@
-"""Where an import works: a directory of one's own on a local disk, locks, and what is noted beside an image.
+"""Where an import works: the user's directory on a local disk, locks, and the note next to an image.
 
-Below ``containers/`` of the shared file system an image NAME.sqsh has ``.NAME.sqsh.info`` (what it is) and
-``.NAME.sqsh.lock`` (held while someone imports it). The lock's file stays: removing it would let two in.
+Below `containers/` of the shared file system an image NAME.sqsh has `.NAME.sqsh.info` (what it is) and
+`.NAME.sqsh.lock` (held during an import). The lock's file stays: removing it would let two processes in.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Lock:
         self._descriptor: int | None = None
 
     def acquire(self, *, shared: bool = False) -> bool:
-        """Take it if nobody else has it; ``shared`` beside others who share it."""
+        """Take it if it is free; with `shared`, also while others share it."""
         if self._descriptor is None:
             self._descriptor = self._open()
         try:
@@ -55,28 +55,26 @@ class Lock:
         return open_plain(self._file)
 
 
-# ------------------------------------------------------------------------- files where everybody may put theirs
+# ------------------------------------------------------ files in directories that every user may write to
 
 
 def open_plain(file: Path) -> int:
-    """Open to read. Where everybody may write there may be a link or a pipe in its place: never followed, never
-    waited for.
+    """Open a plain file to read.
 
-    Raises:
-        OSError: it is not there, or no plain file.
+    In a directory that every user may write to, a link or a pipe may be in its place: it is neither followed nor waited
+    for. Raises OSError if the file does not exist or is not a plain file.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is no plain file: somebody put it there", str(file))
+        raise OSError(errno.EINVAL, "is not a plain file", str(file))
     return descriptor
 
 
 def create(file: Path, flags: int = os.O_WRONLY) -> int:
-    """Open a new, empty file, which all may read, in the place of what is there; nothing is followed.
+    """Open a new, empty, world-readable file in the place of an existing one; no link is followed.
 
-    Raises:
-        OSError: another user's is in the way, or the file system refuses.
+    Raises OSError if another user's file is in the way, or the file system refuses.
     """
     with contextlib.suppress(FileNotFoundError):
         file.unlink()
@@ -98,16 +96,14 @@ def owner(file: Path) -> str:
 
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[None]:
-    """Hold a lock that everybody gives back at once.
+    """Hold a lock that every process releases at once.
 
-    Raises:
-        TimeoutError: somebody does not give it back within ``HELD_S`` seconds.
-        OSError: it cannot be opened.
+    Raises TimeoutError if another process holds it for more than `HELD_S` seconds, OSError if it cannot be opened.
     """
     lock, end = Lock(file), time.monotonic() + HELD_S
     while not lock.acquire():
         if time.monotonic() > end:
-            raise TimeoutError(errno.ETIMEDOUT, f"is held by somebody for more than {HELD_S:.0f} s", str(file))
+            raise TimeoutError(errno.ETIMEDOUT, f"another process holds it for more than {HELD_S:.0f} s", str(file))
         time.sleep(0.05)
     try:
         yield
@@ -124,7 +120,7 @@ class Workshop:
         self._lock = Lock(root / "lock")
         for directory in (self.layers, root / "slots", root / "tmp"):
             directory.mkdir(mode=0o700, exist_ok=True)
-        # Alone? Then what lies about is of runs that were killed.
+        # If no other run of this user is active, existing temporary files are left over from killed runs.
         if self._lock.acquire():
             for left in (root / "tmp").iterdir():
                 shutil.rmtree(left, ignore_errors=True)
@@ -136,8 +132,7 @@ class Workshop:
     def find(cls, shared: Path) -> Workshop:
         """Make it on the first local disk that can be written to and is not the shared file system.
 
-        Raises:
-            OSError: there is none.
+        Raises OSError if there is no such disk.
         """
         for disk in map(Path, LOCAL_DISKS):
             if disk.is_dir() and os.access(disk, os.W_OK | os.X_OK) and disk.stat().st_dev != shared.stat().st_dev:
@@ -165,7 +160,7 @@ class Workshop:
             shutil.rmtree(place, ignore_errors=True)
 
     def prune(self, limit: int) -> None:
-        """Remove the layers that were used longest ago until the rest take at most ``limit`` bytes."""
+        """Remove the layers that were used longest ago until the rest take at most `limit` bytes."""
         files = sorted(self.layers.glob("*"), key=lambda file: file.stat().st_mtime)
         used = sum(file.stat().st_size for file in files)
         for file in files:

@@ -1,7 +1,9 @@
-"""Asks a registry what an image is: the digest of its manifest, and its layers with their sizes in bytes.
+"""Ask a registry for an image: the digest of its manifest, and its layers with their sizes in bytes.
+
+enroot's master has `enroot digest`: this file can go when ParallelCluster's image ships a release with it.
 
 The distribution protocol: https://distribution.github.io/distribution/spec/api/ (read 2026-11). The answer to a
-request without credentials names the place that gives tokens; the credentials are those of that place's host, as for
+request without credentials names the server that issues tokens; the credentials are those of that server, as for
 curl with a netrc file, which is what enroot uses.
 """
 
@@ -38,7 +40,7 @@ _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
 class RegistryError(Exception):
-    """Why a registry gave no manifest: one line for the user. ``final``: another try changes nothing."""
+    """Why a registry gave no manifest: one line for the user. `final`: another try changes nothing."""
 
     def __init__(self, message: str, *, final: bool) -> None:
         super().__init__(message)
@@ -47,7 +49,7 @@ class RegistryError(Exception):
 
 @dataclass(frozen=True)
 class Manifest:
-    """An image as the registry has it now. ``layers``: digest (hexadecimal, config included) -> compressed bytes."""
+    """An image as the registry has it now. `layers`: digest (hexadecimal, config included) -> compressed bytes."""
 
     digest: str
     layers: Mapping[str, int]
@@ -62,8 +64,7 @@ class Manifest:
 def manifest(image: Image, credentials: Mapping[str, Credential]) -> Manifest:
     """Return the manifest of an image for this machine's architecture; tries again what may pass.
 
-    Raises:
-        RegistryError: refused, not there, or no answer in bounded time.
+    Raises RegistryError if the registry refuses, does not have it, or does not answer in time.
     """
     for left in reversed(range(TRIES)):
         try:

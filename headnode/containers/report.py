@@ -1,11 +1,10 @@
-"""What is told while images are imported: lines, the user's table, and the state of the background work."""
+"""Progress of an import: lines, the user's table, and the state of the background work."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,15 +12,9 @@ from pathlib import Path
 from headnode.containers import places
 from headnode.containers.importing import Job
 from headnode.containers.places import Workshop
+from nodes.lib import state
 
 NAME = "containers"
-COMMON = Path(__file__).resolve().parents[2] / "nodes/lib/all.sh"
-STATUS_TIMEOUT_S = 30
-
-
-def now() -> str:
-    """The time, as the other logs write it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def say(text: str) -> None:
@@ -30,7 +23,7 @@ def say(text: str) -> None:
 
 
 class Report:
-    """Tells how far the jobs are."""
+    """Reports how far the jobs are."""
 
     def __init__(self, jobs: Sequence[Job], logs: Path, log: str, shop: Workshop, again: str) -> None:
         self._jobs, self._logs, self._log, self._shop, self._again = jobs, logs, log, shop, again
@@ -38,12 +31,12 @@ class Report:
         self._with_table = True
 
     def update(self, *, line: bool) -> None:
-        """Write table and state; with ``line`` also a line of progress."""
+        """Write table and state; with `line` also a line of progress."""
         self._table()
         ready = sum(job.state == "ready" for job in self._jobs)
         detail, percent, eta_s = self._progress(ready)
         if line:
-            say(f"{now()} {detail}")
+            say(f"{state.now()} {detail}")
         self._background("running", detail, percent=percent, eta_s=eta_s)
 
     def end(self, *, stopped: bool) -> None:
@@ -60,7 +53,7 @@ class Report:
             self._background("done", detail, percent=100, eta_s=0)
 
     def _progress(self, ready: int) -> tuple[str, int, int | None]:
-        """Text, percent of the bytes of the layers, and seconds left (none while it cannot be told)."""
+        """Text, percent of the bytes of the layers, and seconds left (None while unknown)."""
         total = there = new = 0
         for job in self._jobs:
             if job.manifest is None or not job.wanted or job.state == "failed":
@@ -77,7 +70,7 @@ class Report:
         return text + (", unpacking and packing" if there >= total else ""), 100 * there // total, eta_s
 
     def _table(self) -> None:
-        """One line a file, and when it was told. Each user has a table; list-containers.sh shows the newest of all."""
+        """Write one line a file, with its time. Each user has a table; list-containers.sh shows the newest."""
         table = self._logs / ("status.tsv" if os.getuid() == 0 else f"status.{os.getuid()}.tsv")
         if not self._with_table:
             return
@@ -104,20 +97,14 @@ class Report:
         fresh.replace(table)
 
     def _background(
-        self, state: str, detail: str, hint: str = "", percent: int | None = None, eta_s: int | None = None
+        self, what: str, detail: str, hint: str = "", percent: int | None = None, eta_s: int | None = None
     ) -> None:
-        """The state that `slipway status` and CloudWatch read: only root keeps one."""
-        if os.getuid() != 0:
-            return
-        numbers = [str(percent) if percent is not None else "", str(eta_s) if eta_s is not None else ""]
-        command = ["bash", "-c", 'source "$0" && background::status "$@"', str(COMMON), NAME, state, detail, self._log]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                [*command, hint, *numbers],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=STATUS_TIMEOUT_S,
-            )  # fmt: skip
+        """Record the state that `slipway status` and CloudWatch read: only root keeps one."""
+        if os.getuid() == 0:
+            with contextlib.suppress(OSError):  # a disk that is full: the images matter more than their state
+                state.background(NAME, what, detail, self._log, hint, percent, eta_s)
 
 
 def _row(job: Job) -> str:
     detail = job.detail if job.state == "failed" else job.image.line
-    return f"{job.name}\t{job.state}\t{' '.join(detail.split())}\t{now()}"
+    return f"{job.name}\t{job.state}\t{' '.join(detail.split())}\t{state.now()}"

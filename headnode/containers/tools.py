@@ -23,7 +23,7 @@ STALL_BYTES = 1 << 20
 
 
 class ToolFault(Exception):
-    """A command that was ended by us: one line for the user. ``final``: another try changes nothing."""
+    """A command that was ended by us: one line for the user. `final`: another try changes nothing."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class ToolFault(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long one try may take and may stand still, and the pause before the second, in seconds; imports at a time."""
+    """Longest time of one try, of no data moving, and pause before a second try, in seconds; imports at a time."""
 
     total_s: float
     stall_s: float
@@ -54,12 +54,12 @@ def command(suffix: str, image: Image, output: Path) -> list[str]:
 
 
 def check_command(suffix: str, output: Path) -> list[str]:
-    """The argument vector that tells a whole image from a truncated one."""
+    """Return the command that distinguishes a whole image from a truncated one."""
     return ["unsquashfs", "-s", str(output)] if suffix == "sqsh" else ["apptainer", "sif", "list", str(output)]
 
 
 def environment(shop: Workshop, temporary: Path, credential: Credential | None, limits: Limits) -> dict[str, str]:
-    """What the commands are told by their environment: local places, retries, share of processors, keys."""
+    """Return the environment of the commands: local directories, retries, share of processors, keys."""
     processors = max(1, len(os.sched_getaffinity(0)) // limits.at_once)
     made = {
         "TMPDIR": str(temporary),
@@ -81,12 +81,11 @@ def environment(shop: Workshop, temporary: Path, credential: Credential | None, 
 
 
 def run(argv: list[str], env: Mapping[str, str], log: int, limits: Limits, ended: Callable[[], bool]) -> int:
-    """Run a command to its end in a session of its own; return its exit code.
+    """Run a command to its end in its own session; return its exit code.
 
-    Raises:
-        ToolFault: it took too long, moved no data for too long, or ``ended`` told us to stop; all of it is dead then.
+    Raises ToolFault if it took too long, moved no data for too long, or `ended` returned true; all of it is dead then.
     """
-    # Killed with us, even by SIGKILL.
+    # The kernel kills it when this process ends, even by SIGKILL.
     argv = ["setpriv", "--pdeathsig", "KILL", "--", *argv]
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True)
     try:
@@ -110,7 +109,9 @@ def _watch(child: subprocess.Popen[bytes], limits: Limits, ended: Callable[[], b
         if traffic.total() >= mark + STALL_BYTES:
             mark, moved = traffic.total(), now
         elif now - moved > limits.stall_s:
-            raise ToolFault(f"no data moved for {limits.stall_s:.0f} s: the registry or the way to it stands still")
+            raise ToolFault(
+                f"no data moved for {limits.stall_s:.0f} s: the registry or the network path to it is stuck"
+            )
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

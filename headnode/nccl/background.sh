@@ -1,8 +1,8 @@
 #!/bin/bash
 # background.sh: what slipway-nccl.service does: NCCL for all nodes, or nccl-tests for acceptance, or nothing.
 #
-# NCCL_SOURCE=shared: installs the settings' versions once. A version that somebody installs or goes back to by hand
-# afterwards stays, until the settings name other ones. NCCL_SOURCE=image: builds nccl-tests for acceptance, unless the
+# NCCL_SOURCE=shared: installs the settings' versions once. A version that is installed or rolled back by hand later
+# stays in use until the settings name other versions. NCCL_SOURCE=image: builds nccl-tests for acceptance, unless the
 # image has them, acceptance is off, or no queue has GPUs.
 #
 # needs:       as install-nccl-shared.sh
@@ -12,8 +12,6 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
-# shellcheck source-path=SCRIPTDIR source=../../nodes/lib/nccl-tests.sh
-source "$SLIPWAY_BUNDLE/nodes/lib/nccl-tests.sh"
 
 readonly INSTALL=$SLIPWAY_BUNDLE/headnode/user/install-nccl-shared.sh
 readonly LOG=$SLIPWAY_LOG_DIR/nccl.log
@@ -24,13 +22,14 @@ nccl::nothing_to_do() { # REASON
   exit 0
 }
 
-# Its last words become the state: the message and the hint of log::die.
+# A failure becomes the state: the last message and the hint of log::die.
 nccl::install() { # ARGUMENT ...
-  local status=0
+  local status=0 message hint
   SLIPWAY_AGAIN='sudo systemctl restart slipway-nccl' "$INSTALL" "$@" 2>&1 | tee "$OUTPUT" || status=$?
   [ "$status" -ne 0 ] || return 0
-  background::status nccl failed "$(sed --quiet '/^slipway: background /d; s/^slipway: //p' "$OUTPUT" | tail --lines=1)" "$LOG" \
-    "$(sed --quiet 's/^slipway-hint: //p' "$OUTPUT" | tail --lines=1); then: sudo systemctl restart slipway-nccl"
+  message=$(sed --quiet '/^slipway: background /d; s/^slipway: //p' "$OUTPUT" | tail --lines=1)
+  hint=$(sed --quiet 's/^slipway-hint: //p' "$OUTPUT" | tail --lines=1)
+  background::status nccl failed "$message" "$LOG" "$hint; then: sudo systemctl restart slipway-nccl"
   exit 1
 }
 
@@ -53,8 +52,9 @@ nccl::main() {
     nccl::shared "$fsx"
     return 0
   fi
-  [ "$(env::get ACCEPTANCE_SCENARIO all-reduce)" != none ] || nccl::nothing_to_do 'acceptance is off: no nccl-tests are needed'
-  tests=$(nccl_tests::of_image)
+  [ "$(env::get ACCEPTANCE_SCENARIO all-reduce)" != none ] ||
+    nccl::nothing_to_do 'acceptance is off: no nccl-tests are needed'
+  tests=$("$SLIPWAY_BUNDLE/headnode/nccl/tests.py" of-image)
   [ -z "$tests" ] || nccl::nothing_to_do "the image has nccl-tests: $tests"
   nccl::install --tests-only "$(env::get NCCL_VERSION)" "$(env::get OFI_VERSION)" "$fsx"
 }

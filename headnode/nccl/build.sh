@@ -6,13 +6,12 @@ readonly BUILD_CUDA=${CUDA_HOME:-/usr/local/cuda}
 readonly BUILD_MPI=${MPI_HOME:-/opt/amazon/openmpi}
 readonly BUILD_EFA=/opt/amazon/efa
 readonly BUILD_IMAGE_PLUGIN=/opt/amazon/ofi-nccl
-readonly BUILD_TIMEOUT_S=5400      # of one make
-readonly BUILD_KIB_PER_JOB=2097152 # one nvcc takes about 2 GiB: NVIDIA/cccl pull request 11160, 2026-09
-readonly BUILD_FULL_KIB=2048       # a file system with less is full: what did not fit was larger
-BUILD_JOBS=1 BUILD_GENCODE='' BUILD_ARCHS='' BUILD_WORK='' BUILD_PHASE='the install'
-BUILD_NVCC=() # the command: nvcc, behind ccache where there is one
+readonly BUILD_TIMEOUT_S=5400           # of one make
+readonly BUILD_KIB_PER_JOB=2097152      # one nvcc takes about 2 GiB: NVIDIA/cccl pull request 11160, 2026-09
+readonly BUILD_FULL_KIB=2048            # a file system with less is full: what did not fit was larger
+BUILD_WORK='' BUILD_PHASE='the install' # the directory of this build, and what it does now
 
-# Everything that is missing, at once, with the line that installs it.
+# Reports everything that is missing, at once, with the command that installs it.
 build::check() { # KIND
   local tool wrong=() packages
   [ -x "$BUILD_CUDA/bin/nvcc" ] || wrong+=("$BUILD_CUDA/bin/nvcc (the CUDA toolkit, or set CUDA_HOME)")
@@ -30,58 +29,52 @@ build::check() { # KIND
   if [ "${#wrong[@]}" -gt 0 ]; then
     packages='apt-get install gcc g++ make autoconf automake libtool libhwloc-dev'
     ! command -v dnf >/dev/null || packages='dnf install gcc gcc-c++ make autoconf automake libtool hwloc-devel'
-    log::die "not on this node: $(printf '%s, ' "${wrong[@]}" | sed 's/, $//')" "sudo $packages; CUDA, EFA and MPI come with ParallelCluster's images"
+    log::die "not on this node: $(printf '%s, ' "${wrong[@]}" | sed 's/, $//')" \
+      "sudo $packages; CUDA, EFA and MPI come with ParallelCluster's images"
   fi
   build::architectures
 }
 
-# Code for the GPUs of the settings' queues, and for no others: each one takes about as long as the first.
+# Checks the GPUs to build for: those of the queues only, since each architecture takes about as long as the first.
 build::architectures() {
-  local known arch unknown=() flags=()
-  BUILD_ARCHS=$(env::get NCCL_GPU_ARCHS '')
-  [[ $BUILD_ARCHS =~ ^[0-9]{2,3}(\ [0-9]{2,3})*$ ]] ||
-    log::die "$SLIPWAY_NODE_ENV: NCCL_GPU_ARCHS = '$BUILD_ARCHS': no compute capabilities such as '90 100'" \
+  local archs known arch unknown=()
+  archs=$(env::get NCCL_GPU_ARCHS '')
+  [[ $archs =~ ^[0-9]{2,3}(\ [0-9]{2,3})*$ ]] ||
+    log::die "$SLIPWAY_NODE_ENV: NCCL_GPU_ARCHS = '$archs': no compute capabilities such as '90 100'" \
       "no queue has GPUs? else set NCCL_GPU_ARCHS in /etc/slipway/site.env and run the setup again"
   known=$("$BUILD_CUDA/bin/nvcc" --list-gpu-code)
-  for arch in $BUILD_ARCHS; do
+  for arch in $archs; do
     grep --quiet --line-regexp "sm_$arch" <<<"$known" || unknown+=("sm_$arch")
-    flags+=("-gencode=arch=compute_$arch,code=sm_$arch")
   done
   [ "${#unknown[@]}" -eq 0 ] ||
     log::die "$BUILD_CUDA/bin/nvcc ($(build::cuda_version)) does not know ${unknown[*]}" \
-      "the GPUs of a queue are newer than this CUDA, or no longer supported by it: set CUDA_HOME to a toolkit that knows them"
-  BUILD_GENCODE="${flags[*]}"
+      "the GPUs of a queue are too new or too old for this CUDA: set CUDA_HOME to a toolkit that knows them"
 }
 
 build::cuda_version() {
   "$BUILD_CUDA/bin/nvcc" --version | sed --quiet 's/.*release \([0-9.]*\).*/\1/p'
 }
 
-# As many compilers as there are CPUs, but no more than the memory that is free now holds.
+# Prints the number of compilers to run: one a CPU, but no more than fit into the free memory.
 build::jobs() {
   local free cpus
   free=$(sed --quiet 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
   cpus=$(nproc)
   free=$((free / BUILD_KIB_PER_JOB + 1))
-  BUILD_JOBS=$((free < cpus ? free : cpus))
+  printf '%s' "$((free < cpus ? free : cpus))"
 }
 
-# On local NVMe where ParallelCluster mounts it. What killed builds left goes away; ours has a name of its own, because
-# processes of a killed build may live for a moment.
+# On local NVMe where ParallelCluster mounts it. Removes what killed builds left behind. The name is unique, because
+# processes of a killed build may still be running.
 build::work_directory() {
   local place=/var/tmp
   ! mountpoint --quiet /scratch || place=/scratch
   rm -rf "$place"/slipway-nccl.*
-  BUILD_WORK=$(mktemp -d "$place/slipway-nccl.XXXXXX") || log::die "cannot write in $place" "is it full or read-only? see 'df -h $place'"
+  BUILD_WORK=$(mktemp -d "$place/slipway-nccl.XXXXXX") ||
+    log::die "cannot write in $place" "is it full or read-only? see 'df -h $place'"
   export TMPDIR=$BUILD_WORK
   mkdir -p "$SLIPWAY_LOG_DIR"
   [ ! -e "$BUILD_LOG" ] || mv --force "$BUILD_LOG" "$BUILD_LOG.1"
-  BUILD_NVCC=("$BUILD_CUDA/bin/nvcc")
-  if command -v ccache >/dev/null; then
-    export CCACHE_DIR=$SLIPWAY_CACHE_DIR/ccache
-    BUILD_NVCC=(ccache "${BUILD_NVCC[@]}")
-  fi
-  build::jobs
 }
 
 build::phase() { # TEXT
@@ -103,11 +96,12 @@ build::failed() { # WHAT EXIT_STATUS DIRECTORY
   log::die "$1 failed (exit $2)" "$hint"
 }
 
-build::run() { # DIRECTORY COMMAND [ARGUMENT ...]: its words go to the log
+build::run() { # DIRECTORY COMMAND [ARGUMENT ...]: its output goes to the log
   local status=0 directory=$1
   shift
   printf '+ %s\n' "$*" >>"$BUILD_LOG"
-  (cd "$directory" && exec timeout --kill-after=10 "$BUILD_TIMEOUT_S" "$@") >>"$BUILD_LOG" 2>&1 </dev/null 9>&- || status=$?
+  (cd "$directory" && exec timeout --kill-after=10 "$BUILD_TIMEOUT_S" "$@") >>"$BUILD_LOG" 2>&1 </dev/null 9>&- ||
+    status=$?
   [ "$status" -eq 0 ] || build::failed "$BUILD_PHASE" "$status" "$directory"
 }
 
@@ -126,15 +120,30 @@ build::all() { # KIND NCCL_VERSION OFI_VERSION RELEASE
     plugin=$(find -L "$BUILD_IMAGE_PLUGIN" -name 'libnccl-net*.so' -printf '%h\n' -quit 2>/dev/null || true)
   fi
   build::tests "$tests" "$4" "$plugin"
-  printf '%s\n' "kind=$1" "nccl=$2" "ofi=$3" "tests=$tests" "archs=$BUILD_ARCHS" "cuda=$(build::cuda_version)" >"$BUILD_WORK/stage/.facts"
+  printf '%s\n' "kind=$1" "nccl=$2" "ofi=$3" "tests=$tests" "archs=$(env::get NCCL_GPU_ARCHS)" \
+    "cuda=$(build::cuda_version)" >"$BUILD_WORK/stage/.facts"
   printf 'v%s\n' "$2" >"$BUILD_WORK/stage/.nccl_version"
 }
 
+# make of a project with CUDA code, through ccache where that is installed.
+build::make() { # DIRECTORY [ARGUMENT ...]
+  local nvcc=$BUILD_CUDA/bin/nvcc arch flags=()
+  if command -v ccache >/dev/null; then
+    export CCACHE_DIR=$SLIPWAY_CACHE_DIR/ccache
+    nvcc="ccache $nvcc"
+  fi
+  for arch in $(env::get NCCL_GPU_ARCHS); do
+    flags+=("-gencode=arch=compute_$arch,code=sm_$arch")
+  done
+  build::run "$1" make -j "$(build::jobs)" "CUDA_HOME=$BUILD_CUDA" "NVCC=$nvcc" "NVCC_GENCODE=${flags[*]}" "${@:2}"
+}
+
 build::nccl() { # VERSION RELEASE
-  local -a make=(make -j "$BUILD_JOBS" "CUDA_HOME=$BUILD_CUDA" "NVCC=${BUILD_NVCC[*]}" "NVCC_GENCODE=$BUILD_GENCODE")
-  build::phase "building NCCL $1 for sm_${BUILD_ARCHS// /, sm_} with $BUILD_JOBS jobs"
-  build::run "$BUILD_WORK/nccl" "${make[@]}" src.build "PREFIX=$2"
-  build::run "$BUILD_WORK/nccl" "${make[@]}" src.install "PREFIX=$BUILD_WORK/stage"
+  local archs
+  archs=$(env::get NCCL_GPU_ARCHS)
+  build::phase "building NCCL $1 for sm_${archs// /, sm_} with $(build::jobs) jobs"
+  build::make "$BUILD_WORK/nccl" src.build "PREFIX=$2"
+  build::make "$BUILD_WORK/nccl" src.install "PREFIX=$BUILD_WORK/stage"
 }
 
 # Without --enable-platform-aws the plugin would lose its settings for each instance type.
@@ -144,7 +153,7 @@ build::plugin() { # VERSION RELEASE
   build::run "$source" ./autogen.sh
   build::run "$source" ./configure "--prefix=$2/plugin" "--libdir=$2/plugin/lib" "--with-libfabric=$BUILD_EFA" \
     "--with-cuda=$BUILD_CUDA" "--with-mpi=$BUILD_MPI" --disable-tests --enable-platform-aws
-  build::run "$source" make -j "$BUILD_JOBS"
+  build::run "$source" make -j "$(build::jobs)"
   build::run "$source" make install "DESTDIR=$BUILD_WORK/destination"
   mv "$BUILD_WORK/destination$2/plugin" "$BUILD_WORK/stage/plugin"
 }
@@ -156,7 +165,6 @@ build::tests() { # VERSION RELEASE PLUGIN_DIRECTORY
   build::phase "building nccl-tests $1"
   mkdir "$BUILD_WORK/stage/nccl-tests"
   NVCC_APPEND_FLAGS="-Xlinker --disable-new-dtags -Xlinker -rpath -Xlinker $path" \
-    build::run "$BUILD_WORK/nccl-tests" make -j "$BUILD_JOBS" MPI=1 "MPI_HOME=$BUILD_MPI" "CUDA_HOME=$BUILD_CUDA" \
-    "NVCC=${BUILD_NVCC[*]}" "NCCL_HOME=$BUILD_WORK/stage" "NVCC_GENCODE=$BUILD_GENCODE"
+    build::make "$BUILD_WORK/nccl-tests" MPI=1 "MPI_HOME=$BUILD_MPI" "NCCL_HOME=$BUILD_WORK/stage"
   cp "$BUILD_WORK"/nccl-tests/build/*_perf "$BUILD_WORK/stage/nccl-tests/"
 }

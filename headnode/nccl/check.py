@@ -3,7 +3,7 @@
 
 usage: check.py LIBNCCL WANTED_VERSION [PLUGIN_DIRECTORY]
 
-Needs no GPU: NCCL loads the driver only when it is used. Prints one line for people and one line ``glibc=2.N``, the
+Needs no GPU: NCCL loads the driver only when it is used. Prints one line for people and one line `glibc=2.N`, the
 newest glibc that the libraries ask for (a container with an older one cannot load them). Exit 1 with one line that says
 what did not load. Runs on Python 3.9 and newer.
 """

@@ -10,10 +10,12 @@
 #   .history               the versions that were in use, the newest last
 
 readonly RELEASES_HISTORY=50 # lines kept
-NCCL_SHARED='' RELEASE=''
+NCCL_SHARED=''               # PREFIX/nccl, set by releases::home
 
 releases::home() { # PREFIX: sets NCCL_SHARED
-  [[ $1 =~ ^(/[A-Za-z0-9._-]+)+$ && -d $1 ]] || log::die "'$1': no directory with an absolute path of plain characters" 'give the mount point of the shared file system, as /fsx'
+  [[ $1 =~ ^(/[A-Za-z0-9._-]+)+$ && -d $1 ]] ||
+    log::die "'$1': not a directory with an absolute path of plain characters" \
+      'give the mount point of the shared file system, such as /fsx'
   NCCL_SHARED=$1/nccl
 }
 
@@ -29,37 +31,39 @@ releases::name() { # KIND NCCL_VERSION OFI_VERSION
   fi
 }
 
-# Sets RELEASE: the whole one of these versions, for these GPUs and this CUDA; else the place for a new one.
+# Prints the whole release of these versions, for these GPUs and this CUDA; else the place for a new one.
 releases::find() { # KIND NCCL_VERSION OFI_VERSION
-  local base number=1 cuda
-  base=$NCCL_SHARED/versions/${2}_$3
+  local base=$NCCL_SHARED/versions/${2}_$3 release number=1 wanted
   [ "$1" = shared ] || base=$NCCL_SHARED/versions/${2}_tests
-  cuda=$(build::cuda_version)
-  RELEASE=$base
-  # A whole version is never changed: jobs run with it. For other GPUs or another CUDA there is another one beside it.
-  while [ -f "$RELEASE/.complete" ] &&
-    [ "$(releases::fact "$RELEASE" archs)/$(releases::fact "$RELEASE" cuda)" != "$BUILD_ARCHS/$cuda" ]; do
+  wanted="$(env::get NCCL_GPU_ARCHS)/$(build::cuda_version)"
+  release=$base
+  # Jobs run with a whole release, so it is never changed: other GPUs or another CUDA get a release next to it.
+  while [ -f "$release/.complete" ] &&
+    [ "$(releases::fact "$release" archs)/$(releases::fact "$release" cuda)" != "$wanted" ]; do
     number=$((number + 1))
-    RELEASE=$base.$number
+    release=$base.$number
   done
+  printf '%s' "$release"
 }
 
 # Loads what was built, in a fresh process, and marks the release as whole.
 releases::check() { # KIND NCCL_VERSION OFI_VERSION RELEASE
-  local said status=0 missing program
+  local said status=0 missing program libraries=$4/lib:$BUILD_EFA/lib:$BUILD_EFA/lib64
   local -a arguments=("$4/lib/libnccl.so.2" "${2%-*}")
   [ "$1" = tests ] || arguments+=("$4/plugin/lib")
-  said=$(LD_LIBRARY_PATH=$4/lib:$BUILD_EFA/lib:$BUILD_EFA/lib64 timeout 60 python3 "$SLIPWAY_BUNDLE/headnode/nccl/check.py" "${arguments[@]}") || status=$?
-  [ "$status" -eq 0 ] || log::die "what was built does not load: ${said:-no answer}" "read $BUILD_LOG"
+  said=$(LD_LIBRARY_PATH=$libraries timeout 60 python3 "$SLIPWAY_BUNDLE/headnode/nccl/check.py" "${arguments[@]}") ||
+    status=$?
+  [ "$status" -eq 0 ] || log::die "the new build does not load: ${said:-no answer}" "read $BUILD_LOG"
   for program in "$4"/nccl-tests/*_perf; do
     missing=$(env --unset=LD_LIBRARY_PATH ldd "$program" | grep 'not found' || true)
     [ -z "$missing" ] || log::die "$program: $missing" 'the library it needs is not on this node'
   done
   log::info "loaded: ${said%%$'\n'*}"
-  { cat "$4/.facts" && printf '%s\n' "${said##*$'\n'}" "built=$(date --utc +%Y-%m-%dT%H:%M:%SZ)"; } | file::put - "$4/.complete" 0644
+  { cat "$4/.facts" && printf '%s\n' "${said##*$'\n'}" "built=$(date --utc +%Y-%m-%dT%H:%M:%SZ)"; } |
+    file::put - "$4/.complete" 0644
 }
 
-# Puts a whole release in use: every link by one rename; the environment last, for nodes take it as "there is an NCCL".
+# Puts a whole release in use: every link by one rename; the environment last, since nodes look for that file.
 releases::use() { # KIND RELEASE
   local name=${2##*/}
   if [ "$1" = tests ]; then
@@ -93,30 +97,32 @@ releases::in_use() {
   printf '%s' "${target##*/}"
 }
 
-releases::rollback() { # PREFIX: sets RELEASE
+# Prints the release that was in use before the present one.
+releases::before() {
   local now name before=''
-  releases::home "$1"
   now=$(releases::in_use)
   while IFS= read -r name; do
     if [ "$name" != "$now" ] && [ -f "$NCCL_SHARED/versions/$name/.complete" ]; then before=$name; fi
   done < <(cat "$NCCL_SHARED/.history" 2>/dev/null)
-  [ -n "$before" ] || log::die "there is no version to go back to from '${now:-none}'" "see what there is: bash $0 --list"
-  RELEASE=$NCCL_SHARED/versions/$before
-  releases::use shared "$RELEASE"
+  [ -n "$before" ] ||
+    log::die "there is no version to go back to from '${now:-none}'" "list the versions: bash $0 --list"
+  printf '%s' "$NCCL_SHARED/versions/$before"
 }
 
 releases::list() { # PREFIX
-  local release mark
+  local release mark plugin key facts form='%-3s %-28s %-10s %-10s %-10s %-14s %-6s %s\n'
   releases::home "$1"
-  printf '%-3s %-28s %-10s %-10s %-10s %-14s %-6s %s\n' '' VERSION NCCL PLUGIN TESTS 'GPU CODE' CUDA BUILT
+  # shellcheck disable=SC2059  # one format for every line
+  printf "$form" '' VERSION NCCL PLUGIN TESTS 'GPU CODE' CUDA BUILT
   for release in "$NCCL_SHARED"/versions/*/; do
     release=${release%/}
     [ -f "$release/.complete" ] || continue
-    mark=''
+    mark='' plugin=image facts=()
     [ "${release##*/}" != "$(releases::in_use)" ] || mark='*'
-    printf '%-3s %-28s %-10s %-10s %-10s %-14s %-6s %s\n' "$mark" "${release##*/}" "$(releases::fact "$release" nccl)" \
-      "$(if [ "$(releases::fact "$release" kind)" = tests ]; then echo image; else releases::fact "$release" ofi; fi)" \
-      "$(releases::fact "$release" tests)" "$(releases::fact "$release" archs)" "$(releases::fact "$release" cuda)" "$(releases::fact "$release" built)"
+    [ "$(releases::fact "$release" kind)" = tests ] || plugin=$(releases::fact "$release" ofi)
+    for key in tests archs cuda built; do facts+=("$(releases::fact "$release" "$key")"); done
+    # shellcheck disable=SC2059
+    printf "$form" "$mark" "${release##*/}" "$(releases::fact "$release" nccl)" "$plugin" "${facts[@]}"
   done
   printf '* in use. No job uses a version any more? Remove it: sudo rm -r %s/versions/VERSION\n' "$NCCL_SHARED"
 }

@@ -10,7 +10,8 @@ sources::version() { # NAME TAG
   if [ "$1" = nccl ]; then
     form='^[0-9]+(\.[0-9]+)+-[0-9]+$' example=v2.28.7-1
   fi
-  [[ $version =~ $form ]] || log::die "$1 version '$2': not as $example" "give a tag of the project: see the first lines of $0"
+  [[ $version =~ $form ]] ||
+    log::die "$1 version '$2': not of the form $example" "give a tag of the project: see the first lines of $0"
   printf '%s' "$version"
 }
 
@@ -23,8 +24,9 @@ sources::upstream() { # NAME VERSION
 
 sources::pin() { # NAME VERSION WORK_DIRECTORY
   local file=$3/$1.tar.gz sha256 url
-  if software::find "$1" "$2"; then
-    log::info "$1 $2 is pinned already: $SOFTWARE_SHA256"
+  local -A pin=()
+  if software::find pin "$1" "$2"; then
+    log::info "$1 $2 is pinned already: ${pin[sha256]}"
     return 0
   fi
   url=$(sources::upstream "$1" "$2")
@@ -52,24 +54,25 @@ sources::pin_both() { # [NCCL_TAG [OFI_TAG]]
 
 # The version of nccl-tests: the first line of software.tsv.
 sources::tests_version() {
-  software::find nccl-tests || log::die 'software.tsv has no line of nccl-tests' "add one to $SLIPWAY_SITE_SOFTWARE"
-  printf '%s' "$SOFTWARE_VERSION"
+  local -A pin=()
+  software::find pin nccl-tests || log::die 'software.tsv has no line of nccl-tests' "add one to $SLIPWAY_SITE_SOFTWARE"
+  printf '%s' "${pin[version]}"
 }
 
 # Unpacks NAME VERSION to DIRECTORY/NAME. The projects name their archives after the tag alone: in a mirror it is
 # NAME-VERSION.tar.gz.
 sources::unpack() { # NAME VERSION DIRECTORY
   local mirror
+  local -A pin
   mirror=$(env::get SOFTWARE_MIRROR '')
   if [ -n "$mirror" ]; then
-    # shellcheck disable=SC2034  # software::download reads them
-    SOFTWARE_VERSION=$2 SOFTWARE_URL=$mirror/$1-$2.tar.gz
+    pin=([name]=$1 [version]=$2 [url]=$mirror/$1-$2.tar.gz)
   else
-    software::find "$1" "$2" ||
-      log::die "software.tsv does not know $1 $2" "run this script with --pin first, and review $SLIPWAY_SITE_SOFTWARE"
+    software::find pin "$1" "$2" ||
+      log::die "software.tsv has no line of $1 $2" "run this script with --pin first, and review $SLIPWAY_SITE_SOFTWARE"
   fi
-  software::download "$1"
+  software::download pin
   mkdir "$3/$1"
-  tar --extract --gzip --no-same-owner --strip-components=1 --file "$SOFTWARE_FILE" --directory "$3/$1" ||
-    build::failed "unpacking $SOFTWARE_FILE" 1 "$3"
+  tar --extract --gzip --no-same-owner --strip-components=1 --file "${pin[file]}" --directory "$3/$1" ||
+    build::failed "unpacking ${pin[file]}" 1 "$3"
 }

@@ -2,7 +2,7 @@
 # Makes the directories of the shared file system.
 # needs: FSx mounted at FSX_MOUNT, python3
 # permission: root
-# how often: once a head node; safe to run again: what is there keeps its content, owner and mode
+# how often: once a head node; safe to run again: existing directories keep their content, owner and mode
 # on failure: stop
 # timeout: 60 s
 # takes: about 0.1 s
@@ -15,8 +15,9 @@ layout::main() {
   env::load "$SLIPWAY_NODE_ENV"
   fsx=$(env::get_path FSX_MOUNT /fsx)
   mountpoint --quiet "$fsx" ||
-    log::die "$fsx is not mounted" "see 'grep $fsx /etc/fstab', then 'sudo mount -a', and the file system's state in the FSx console"
-  # It tells every conflict at once, with a hint.
+    log::die "$fsx is not mounted" \
+      "see 'grep $fsx /etc/fstab', then 'sudo mount -a', and the file system's state in the FSx console"
+  # It reports every conflict at once, with a hint.
   python3 -B "$SLIPWAY_BUNDLE/headnode/fsx-layout.py" "$fsx"
 }
 

@@ -12,8 +12,8 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 
 readonly USER_SCRIPTS="$SLIPWAY_BUNDLE/headnode/user"
 
-# containers.txt belongs to the site: who may sudo edits it. It is replaced only while it still is what an earlier release put there,
-# which .containers.txt.shipped remembers (on the shared file system: it may outlive this head node).
+# containers.txt belongs to the site, which edits it with sudo. It is replaced only while it is as a release wrote
+# it; .containers.txt.shipped is a copy of that, on the shared file system because it may outlive this head node.
 scripts::containers_list() { # CONFIG_DIRECTORY
   local list=$1/containers.txt shipped=$1/.containers.txt.shipped new=$SLIPWAY_BUNDLE/containers.txt
   if [ -f "$list" ] && ! cmp --silent "$list" "$shipped" && ! cmp --silent "$list" "$new"; then

@@ -2,7 +2,7 @@
 # Starts Prometheus on the head node (127.0.0.1:9090), with remote write to AMP where it is set.
 # needs: systemd, the pinned prometheus release or a mirror
 # permission: root
-# how often: once a head node; safe to run again: started anew only when its files changed
+# how often: once a head node; safe to run again: restarted only when its files changed
 # on failure: stop
 # timeout: 300 s
 # takes: about 2.9 s
@@ -14,16 +14,16 @@ readonly UNIT=slipway-prometheus.service
 readonly UNIT_FILE=/etc/systemd/system/$UNIT
 readonly CONFIG=/etc/prometheus/prometheus.yml
 readonly PROGRAMS=$SLIPWAY_SOFTWARE_DIR/prometheus/current
-readonly ALLOW_IMDS=/usr/local/libexec/slipway/allow-imds.sh
 readonly DATA_DIR=/var/lib/prometheus/slipway
 
-# Checked by promtool before it takes the place of the one in use.
+# promtool checks the new configuration before it replaces the one in use.
 prometheus::config() {
   local candidate=/etc/prometheus/.candidate.yml
   file::render prometheus.yml.j2 "$candidate" 0644
   if [ -x "$PROGRAMS/promtool" ]; then
     "$PROGRAMS/promtool" check config "$candidate" ||
-      log::die "promtool refuses the configuration (see the lines above)" "look at AMP_REMOTE_WRITE_URL in $SLIPWAY_NODE_ENV"
+      log::die "promtool refuses the configuration (see the lines above)" \
+        "look at AMP_REMOTE_WRITE_URL in $SLIPWAY_NODE_ENV"
   fi
   file::put "$candidate" "$CONFIG" 0644
   rm -f "$candidate"
@@ -41,8 +41,6 @@ prometheus::main() {
   file::directory /var/lib/prometheus 0755
   file::directory "$DATA_DIR" 0755 prometheus:prometheus
   prometheus::config
-  mkdir -p "${ALLOW_IMDS%/*}"
-  file::put "$SLIPWAY_BUNDLE/headnode/allow-imds.sh" "$ALLOW_IMDS" 0755
   file::render slipway-prometheus.service.j2 "$UNIT_FILE" 0644 "PROMETHEUS_RETENTION_DAYS=$days"
   unit::ensure "$UNIT" "$UNIT_FILE" "$CONFIG" "$PROGRAMS/.sha256"
   unit::wait_http "$UNIT" http://127.0.0.1:9090/-/ready

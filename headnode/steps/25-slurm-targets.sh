@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tells Prometheus which nodes to scrape: a service writes the nodes that Slurm knows, every 3 seconds.
+# Starts the service that writes the nodes to scrape for Prometheus, from Slurm's list, every 3 seconds.
 # needs: 20-prometheus, python3; Slurm may still be starting
 # permission: root
 # how often: once a head node; safe to run again
@@ -12,11 +12,9 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 
 readonly SERVICE=slipway-slurm-targets.service
 readonly UNIT_FILE=/etc/systemd/system/$SERVICE
-readonly PROGRAM=/usr/local/libexec/slipway/slurm-targets.py
+readonly PROGRAM=/opt/slipway/current/headnode/slurm-targets.py
 
 targets::main() {
-  mkdir -p "${PROGRAM%/*}"
-  file::put "$SLIPWAY_BUNDLE/headnode/slurm-targets.py" "$PROGRAM" 0755
   file::put "$SLIPWAY_BUNDLE/headnode/units/$SERVICE" "$UNIT_FILE" 0644
   unit::ensure "$SERVICE" "$UNIT_FILE" "$PROGRAM"
 }

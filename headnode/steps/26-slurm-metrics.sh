@@ -1,5 +1,5 @@
 #!/bin/bash
-# Starts what writes Slurm's metrics (nodes, jobs, GPUs, scheduler) every 30 seconds, or finds Slurm's own endpoint.
+# Starts the timer that writes Slurm's metrics every 30 seconds, or points Prometheus to Slurm's own endpoint.
 # needs: 15-node-exporter, 20-prometheus, python3; Slurm may still be starting
 # permission: root
 # how often: once a head node; safe to run again

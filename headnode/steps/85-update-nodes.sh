@@ -1,8 +1,8 @@
 #!/bin/bash
-# Brings the compute nodes that are up to this release, each when its jobs have ended; at the first setup there are none.
+# Updates the running compute nodes to this release, each when its jobs have ended; at the first setup there are none.
 # needs: Slurm's controller
 # permission: root
-# how often: with each setup; safe to run again: a node that waits is not asked twice
+# how often: with each setup; safe to run again: a node gets one job
 # on failure: report
 # timeout: 120 s
 # takes: about 0.1 s

@@ -5,8 +5,8 @@
 #
 # Runs compute/steps/30-nccl.sh on each node, many at once: by ssh with sudo, or, where ssh does not get in, as a short
 # Slurm job. New shells and new jobs have it from then on, also after a reboot; a shell that is open sources
-# /etc/profile.d/nccl-shared.sh itself. One line a node: ok, off (it finds NCCL when it starts), later (it is starting) or
-# FAILED with the reason.
+# /etc/profile.d/nccl-shared.sh itself. One line a node: ok, off (it finds NCCL when it starts), later (it is starting),
+# or FAILED with the reason.
 #
 # needs:       sinfo; ssh between the nodes with sudo, or the right to run jobs as root
 # permission:  the cluster's default user, or root
@@ -82,7 +82,8 @@ apply::main() { # [NODES]
     log::die "there is no NCCL in $fsx/nccl" "install it first: sudo bash $fsx/nccl/install-nccl-shared.sh"
   [ "$#" -eq 0 ] || ask+=("--nodes=$1")
   mapfile -t nodes < <(timeout "$ASK_TIMEOUT_S" "${ask[@]}" | sort --unique)
-  [ "${#nodes[@]}" -gt 0 ] || log::die 'Slurm knows no such node, or does not answer' "see 'sinfo'; nodes that start later need nothing"
+  [ "${#nodes[@]}" -gt 0 ] ||
+    log::die 'Slurm knows no such node, or does not answer' "see 'sinfo'; nodes that start later need nothing"
   apply::identity
   WORK=$(mktemp -d)
   trap 'rm -rf "$WORK"' EXIT
@@ -98,7 +99,8 @@ apply::main() { # [NODES]
   wait
   cat "$WORK"/*.result
   ! grep --quiet --no-messages '^FAILED' "$WORK"/*.result ||
-    log::die "not every node uses the NCCL in $fsx/nccl" "repair the nodes above, or let them be replaced, and run this again"
+    log::die "not every node uses the NCCL in $fsx/nccl" \
+      "repair the nodes above, or let them be replaced, and run this again"
 }
 
 apply::main "$@"

@@ -1,10 +1,10 @@
 #!/bin/bash
-# check-containers.sh [--partition P] [--nodes N] IMAGE: does `srun --container-image` really run inside the image, on N nodes?
+# check-containers.sh [--partition P] [--nodes N] IMAGE: does `srun --container-image` run inside the image, on N nodes?
 #
 #   IMAGE  a .sqsh file such as /fsx/containers/nvcr.io_nvidia_pytorch-24.01-py3.sqsh
 #
-#   Slurm runs a job on the node itself, without a word, when pyxis is not loaded there: so each node is asked for the
-#   identity of its root directory, once outside the image and once inside, and the two have to differ.
+#   Where pyxis is not loaded, Slurm runs the job on the node itself and reports no error. So each node is asked for the
+#   identity of its root directory, once outside the image and once inside, and the two must differ.
 #
 # needs:       Slurm, pyxis; a shell and stat in the image
 # permission:  any user who may submit jobs
@@ -14,6 +14,7 @@ set -euo pipefail
 
 readonly QUEUE_S=${CHECK_CONTAINERS_QUEUE_S:-120}
 readonly RUN_S=600
+readonly USAGE='check-containers.sh [--partition P] [--nodes N] IMAGE'
 # For the shells of the nodes: not expanded here.
 # shellcheck disable=SC2016
 readonly ASK='. /etc/os-release 2>/dev/null; echo "$SLURMD_NODENAME $(stat -c %d:%i /) ${PRETTY_NAME:-${ID:-unknown}}"'
@@ -25,7 +26,8 @@ check::die() { # MESSAGE HINT [EXIT]
 
 # One line a node: its name, its root directory's device and inode, what it calls itself.
 check::ask() { # SRUN_ARGUMENT ...
-  timeout --kill-after=10 "$RUN_S" srun --job-name=check-containers --immediate="$QUEUE_S" --time=10 --ntasks-per-node=1 "$@" sh -c "$ASK"
+  timeout --kill-after=10 "$RUN_S" srun --job-name=check-containers --immediate="$QUEUE_S" --time=10 \
+    --ntasks-per-node=1 "$@" sh -c "$ASK"
 }
 
 check::compare() { # OUTSIDE INSIDE: prints a line for each node; fails when one is not in the image
@@ -45,24 +47,25 @@ check::compare() { # OUTSIDE INSIDE: prints a line for each node; fails when one
 check::main() {
   local arguments=() nodes=1 options outside inside
   while [[ ${1-} == --* ]]; do
-    [ -n "${2-}" ] || check::die "$1 without a value" "check-containers.sh [--partition P] [--nodes N] IMAGE" 2
+    [ -n "${2-}" ] || check::die "$1 without a value" "$USAGE" 2
     case $1 in
       --partition) arguments+=("--partition=$2") ;;
       --nodes) nodes=$2 ;;
-      *) check::die "unknown option $1" "check-containers.sh [--partition P] [--nodes N] IMAGE" 2 ;;
+      *) check::die "unknown option $1" "$USAGE" 2 ;;
     esac
     shift 2
   done
-  [ "$#" -eq 1 ] || check::die "one image is needed" "check-containers.sh [--partition P] [--nodes N] IMAGE" 2
+  [ "$#" -eq 1 ] || check::die "one image is needed" "$USAGE" 2
   [ -f "$1" ] || check::die "$1 is not there" "see /fsx/containers/list-containers.sh" 2
   [[ $nodes =~ ^[1-9][0-9]{0,4}$ ]] || check::die "--nodes $nodes: not a number of nodes" "such as --nodes 2" 2
   arguments+=("--nodes=$nodes")
   options=$(srun --help)
   [[ $options == *--container-image* ]] ||
-    check::die "srun does not know --container-image: pyxis is off on this node" "set containers.pyxis: true; see $0 and /var/log/slipway/35-container-runtime.log"
+    check::die "srun does not know --container-image: pyxis is off on this node" \
+      "set containers.pyxis: true; see $0 and /var/log/slipway/35-container-runtime.log"
   outside=$(check::ask "${arguments[@]}") ||
     check::die "no job ran within $QUEUE_S s, not even without an image" "see sinfo and squeue"
-  # The same nodes again, so that each is held against itself.
+  # The same nodes again, so that each is compared with itself.
   arguments+=("--nodelist=$(cut --delimiter=' ' --fields=1 <<<"$outside" | paste --serial --delimiters=,)")
   inside=$(check::ask "${arguments[@]}" "--container-image=$1") || inside=''
   # Slurm 22.05 answers 0 also for a task that could not be started.
@@ -70,7 +73,8 @@ check::main() {
     check::die "a job in $1 did not start on every node: see the lines above" "see /var/log/slurmd.log on the node"
   check::compare "$outside" "$inside" ||
     check::die "jobs with --container-image do not run in it on the nodes above" \
-      "on the head node: sudo scontrol reconfigure; then check again. Still so? Is /opt/slurm/etc/plugstack.conf there on such a node?"
+      "run 'sudo scontrol reconfigure' on the head node and check again; then: does such a node have \
+/opt/slurm/etc/plugstack.conf?"
 }
 
 check::main "$@"

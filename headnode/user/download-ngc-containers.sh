@@ -1,16 +1,16 @@
 #!/bin/bash
-# download-ngc-containers.sh [OPTION ...] [LIST]: imports the container images that LIST names to the shared file system.
+# download-ngc-containers.sh [OPTION ...] [LIST]: imports the container images of LIST to the shared file system.
 #
 #   LIST          one image a line, docker://REGISTRY/NAME:TAG or docker://REGISTRY#NAME:TAG; "#" starts a comment.
 #                 Without it: config/containers.txt of the shared file system.
-#   --refresh     import anew what has changed in the registry since it was imported; without it that is only told
+#   --refresh     import again what has changed in the registry; without it a change is only reported
 #   --format F    enroot (.sqsh), apptainer (.sif) or both; without it: CONTAINERS_FORMAT of node.env
 #   --at-once N   imports at a time; without it: CONTAINERS_AT_ONCE of node.env, else by the number of processors
 #   --stall S     give a try up that moves no data for so many seconds (300); --timeout S: a try's longest time (7200)
 #   --progress S  seconds between two lines of progress (10); --pause S: before an image's second try, then longer (5)
 #
-# needs:       enroot (or apptainer), python3, setpriv; for private NGC images NGC_SECRET_ARN in node.env, or NGC_API_KEY
-#              in the environment; for ECR a role that may pull
+# needs:       enroot (or apptainer), python3, setpriv; for private NGC images NGC_SECRET_ARN in node.env, or
+#              NGC_API_KEY in the environment; for ECR a role that may pull
 # permission:  any user who may write to containers/ of the shared file system
 # how often:   by systemd (slipway-containers.service), and by hand, also at the same time: runs share the work
 # on failure:  goes on with the next image; exit 1 at the end, with one line for each image that failed
@@ -21,13 +21,13 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
 source /opt/slipway/current/nodes/lib/all.sh
 
-# Root's runs are told in the common log; a user has one where everybody may put files. A link or another user's file in
-# its place is left alone: then the lines are on the screen only.
+# Root's runs write to the common log; a user's log is in a directory that every user may write to. A link or another
+# user's file in its place is left alone: then the lines are only printed.
 containers::log_to() { # LOGS_DIRECTORY
   local log=$1/ngc-download.log
   [ "$(id -u)" -eq 0 ] || log=$1/container-downloads/ngc-download.$(id -u).log
   if [ ! -L "$log" ] && { [ -O "$log" ] || { [ ! -e "$log" ] && [ -w "${log%/*}" ]; }; }; then
-    # It is not stopped with us: the last lines are the ones that tell.
+    # tee ignores the signals that stop this script, because the last lines say what happened.
     exec > >(trap '' TERM INT && exec tee -a "$log") 2>&1
   fi
 }
@@ -54,8 +54,8 @@ containers::main() { # [OPTION ...] [LIST]
   list=${list:-$fsx/config/containers.txt}
   [ -r "$list" ] || log::die "$list cannot be read" "name a list: download-ngc-containers.sh LIST"
   containers::log_to "$fsx/logs"
-  # -B: nothing is written beside the program. Not with -m, which would take modules from the current directory first:
-  # that may be one that others write to.
+  # -B: write nothing into the release. Not -m: it would import from the current directory first, which other users may
+  # write to.
   PYTHONPATH=$SLIPWAY_BUNDLE exec /usr/bin/python3 -B "$SLIPWAY_BUNDLE/headnode/containers" "${arguments[@]}" -- "$list"
 }
 

@@ -9,13 +9,13 @@
 #                                               The environment of users and jobs stays as it is
 #   --pin [NCCL_TAG [OFI_TAG]]  builds nothing: fetches both sources from upstream once, and writes their sha256 to
 #                               /etc/slipway/software.tsv for you to review
-#   --list [PREFIX]             the versions that are there
+#   --list [PREFIX]             the installed versions
 #   --rollback [PREFIX]         back to the version that was in use before; again: forward
 #
-# The sources are held against the sha256 in software.tsv, or in the SHA256SUMS of SOFTWARE_MIRROR; a version that
-# neither knows is not built. Built on local disk for the GPUs of NCCL_GPU_ARCHS (node.env), put whole into
-# PREFIX/nccl/versions/NCCL_OFI, checked by loading it, and only then PREFIX/nccl/current points to it: by one rename, so
-# running jobs keep theirs. Older versions stay. What the compilers say: /var/log/slipway/nccl.log
+# The sources are compared with the sha256 in software.tsv, or in the SHA256SUMS of SOFTWARE_MIRROR; a version without a
+# known sha256 is not built. It is built on local disk for the GPUs of NCCL_GPU_ARCHS (node.env), put whole into
+# PREFIX/nccl/versions/NCCL_OFI and checked by loading it; only then PREFIX/nccl/current points to it, by one rename, so
+# running jobs keep theirs. Older versions stay. The compilers' output: /var/log/slipway/nccl.log
 #
 # needs:       CUDA's nvcc, gcc, g++, make, autoconf, automake, libtool, hwloc's headers; EFA and MPI in /opt/amazon
 # permission:  root, on the head node
@@ -45,14 +45,15 @@ install::lock() {
     log::die "another install ran for more than $LOCK_TIMEOUT_S s" "see 'systemctl status slipway-nccl' and $BUILD_LOG"
 }
 
-# The last words, however it ends: what is half there goes away, and `slipway status` and acceptance learn of it.
+# However it ends: removes what is not whole, and records the result for `slipway status` and acceptance.
 install::end() { # EXIT_STATUS
   [ -z "$BUILD_WORK" ] || rm -rf "$BUILD_WORK"
   [ -z "$INSTALL_PARTIAL" ] || rm -rf "$INSTALL_PARTIAL"
   if [ "$1" -ne 0 ] && [ -n "$INSTALL_BEFORE" ]; then
     background::status nccl 'done' "$INSTALL_BEFORE" "$BUILD_LOG"
   elif [ "$1" -ne 0 ]; then
-    background::status nccl failed "${LOG_REASON:-$BUILD_PHASE failed}" "$BUILD_LOG" "${LOG_HINT:-read $BUILD_LOG}; then: $INSTALL_AGAIN"
+    background::status nccl failed "${LOG_REASON:-$BUILD_PHASE failed}" "$BUILD_LOG" \
+      "${LOG_HINT:-read $BUILD_LOG}; then: $INSTALL_AGAIN"
   fi
 }
 
@@ -65,7 +66,7 @@ install::build() { # KIND NCCL_VERSION OFI_VERSION RELEASE
   build::all "$1" "$2" "$3" "$4"
   build::phase "copying to $4"
   mkdir -p "${4%/*}"
-  # From here on the place is ours alone: what lies there was never finished.
+  # The lock is held, so a version without .complete was left over by a killed run.
   rm -rf "$4" "${4%/*}"/.new.*
   INSTALL_PARTIAL=${4%/*}/.new.${4##*/}
   cp -r "$BUILD_WORK/stage" "$INSTALL_PARTIAL" 2>>"$BUILD_LOG" || build::failed "copying to $4" 1 "${4%/*}"
@@ -85,21 +86,28 @@ install::main() { # KIND [NCCL_TAG [OFI_TAG [PREFIX]]]
   releases::home "$prefix"
   build::check "$kind"
   install::lock
-  # Where all was well, it still is when a version that somebody tried by hand fails; the settings' version is another matter.
-  if [ -z "${SLIPWAY_AGAIN:-}" ] && [ "$(background::field nccl state 2>/dev/null)" = 'done' ]; then
+  # A version that is tried by hand and fails does not change the state of a good install; the settings' version does.
+  if [ -z "${SLIPWAY_AGAIN:-}" ] && [ "$(background::field nccl state)" = 'done' ]; then
     INSTALL_BEFORE=$(background::field nccl detail)
   fi
   trap 'install::end "$?"' EXIT
   file::directory "$NCCL_SHARED" 0755
   file::directory "$NCCL_SHARED/versions" 0755
-  releases::find "$kind" "$nccl" "$ofi"
-  release=$RELEASE
+  release=$(releases::find "$kind" "$nccl" "$ofi")
   if [ ! -f "$release/.complete" ]; then
     install::build "$kind" "$nccl" "$ofi" "$release"
   fi
   releases::use "$kind" "$release"
   install::done "$kind" "$nccl" "$ofi" "$release"
   [ "$kind" = tests ] || log::info "nodes that are up already: bash $NCCL_SHARED/apply-nccl-to-running-nodes.sh"
+}
+
+install::rollback() { # PREFIX
+  local release
+  releases::home "$1"
+  release=$(releases::before)
+  releases::use shared "$release"
+  install::done shared "$(releases::fact "$release" nccl)" "$(releases::fact "$release" ofi)" "$release"
 }
 
 [[ $(id -u) -eq 0 || ${1:-} == --list ]] || log::die 'this needs root' "run: sudo bash $0 $*"
@@ -110,9 +118,8 @@ case ${1:-} in
   --list) releases::list "${2:-$(env::get_path FSX_MOUNT /fsx)}" ;;
   --rollback)
     install::lock
-    releases::rollback "${2:-$(env::get_path FSX_MOUNT /fsx)}"
-    install::done shared "$(releases::fact "$RELEASE" nccl)" "$(releases::fact "$RELEASE" ofi)" "$RELEASE"
+    install::rollback "${2:-$(env::get_path FSX_MOUNT /fsx)}"
     ;;
-  -*) log::die "unknown option '$1'" "the options are --tests-only, --pin, --list, --rollback: see the first lines of $0" ;;
+  -*) log::die "unknown option '$1'" "use --tests-only, --pin, --list or --rollback: see the first lines of $0" ;;
   *) install::main shared "$@" ;;
 esac

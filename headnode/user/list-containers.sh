@@ -1,8 +1,8 @@
 #!/bin/bash
 # list-containers.sh: the container images on the shared file system, and those that are not there yet.
 #
-#   One line an image: state, size, the first 12 digits of the manifest's digest, how long ago it was imported, the path.
-#   Of images that are not there, what was told last, by whichever user's import.
+#   One line an image: state, size, the first 12 digits of the manifest's digest, age of the import, path. For a missing
+#   image, the newest state that an import of any user reported.
 #
 # needs:       nothing but the shared file system
 # permission:  any user
@@ -34,22 +34,24 @@ list::age() { # SECONDS
 }
 
 list::image() { # FILE
-  local digest size
+  local digest size age
+  age=$(list::age $(($(date +%s) - $(stat --format %Y "$1"))))
   digest=$(list::info "$1" digest)
   digest=${digest#sha256:}
   size=$(du --human-readable --apparent-size "$1")
   # shellcheck disable=SC2059  # one format for every line
-  printf "$FORMAT" ready "${size%%[[:space:]]*}" "${digest:0:12}" "$(list::age $(($(date +%s) - $(stat --format %Y "$1"))))" "${1//[[:cntrl:]]/?}"
+  printf "$FORMAT" ready "${size%%[[:space:]]*}" "${digest:0:12}" "$age" "${1//[[:cntrl:]]/?}"
 }
 
-# Lines NAME, STATE, DETAIL, TIME of the users' tables: of each image the one that was told last.
-list::told() { # DIRECTORY
+# Lines NAME, STATE, DETAIL, TIME of the users' tables: the newest of each image.
+list::reported() { # DIRECTORY
   local table tables=()
   for table in "$1"/status.tsv "$1"/status.*.tsv; do
     [[ ! -f $table || ! -r $table || -L $table ]] || tables+=("$table")
   done
   [ "${#tables[@]}" -eq 0 ] ||
-    awk -F '\t' '$4 >= when[$1] { when[$1] = $4; told[$1] = $0 } END { for (name in told) print told[name] }' "${tables[@]}" | sort
+    awk -F '\t' '$4 >= when[$1] { when[$1] = $4; line[$1] = $0 } END { for (name in line) print line[name] }' \
+      "${tables[@]}" | sort
 }
 
 list::main() {
@@ -64,7 +66,7 @@ list::main() {
     [[ $state =~ ^(waiting|importing|failed)$ ]] || continue
     # shellcheck disable=SC2059
     printf "$FORMAT" "$state" - '' - "${name//[[:cntrl:]]/?} (${detail//[[:cntrl:]]/ })"
-  done < <(list::told "$here/../logs/container-downloads")
+  done < <(list::reported "$here/../logs/container-downloads")
   printf '%s images in %s\n' "$found" "$here"
 }
 

@@ -1,13 +1,13 @@
-"""``python3 nodes/health``: the command slipway-health."""
+"""`python3 nodes/health`: the command slipway-health."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from health.cli import main
+from nodes.health.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

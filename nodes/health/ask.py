@@ -1,7 +1,7 @@
-"""One command, bounded: it answers in time, or it is ended and said to hang.
+"""Run one command in bounded time: it answers in time, or it is killed and reported as hanging.
 
-A process in uninterruptible sleep (a driver or a file system that hangs) survives SIGKILL. It is left alone and
-remembered, and the same program is not started again while it lives: otherwise one more would hang each minute.
+A process in uninterruptible sleep (a hanging driver or file system) survives SIGKILL. It is remembered, and the same
+program is not started again while it lives: otherwise one more would hang each minute.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Stuck = dict[str, list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a command said. ``problem`` is empty, or ``absent``, ``hangs`` or ``no time left``."""
+    """What a command said. `problem` is empty, or `absent`, `hangs` or `no time left`."""
 
     rc: int = 0
     out: str = ""
@@ -56,7 +56,7 @@ class Asker:
         self._stuck = stuck
 
     def ask(self, argv: Sequence[str], limit_s: float) -> Answer:
-        """Run ``argv`` for at most ``limit_s`` seconds; standard error is part of ``out``. Raises nothing."""
+        """Run `argv` for at most `limit_s` seconds; standard error is part of `out`. Raises nothing."""
         limit_s = min(limit_s, self._end - self._now())
         program = shutil.which(argv[0], path=PATH)
         if program is None:
@@ -113,7 +113,7 @@ def kill_group(pid: int) -> None:
 
 
 def start_time(pid: int) -> int:
-    """When a process was started (clock ticks since boot), 0 when there is none. Source: proc(5), stat field 22."""
+    """Return the start of a process in clock ticks since boot (proc(5), stat, field 22); 0 when it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""The table of checks. Each gives findings; what a check cannot see is ``unknown``, never ``ok``.
+"""The table of checks. Each returns findings; what a check cannot see is `unknown`, never `ok`.
 
-``runs`` is how many runs in a row a finding must fail before the node is drained: 1 where the hardware itself has
-counted an error, more where a busy moment can look like a fault. ``heals`` marks what may pass by itself.
+`runs` is how many runs in a row a finding must fail before the node is drained: 1 where the hardware itself has
+counted an error, more where a busy moment can look like a fault. `heals` marks a fault that may pass without a repair.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator
 
-from health import smi, xid
-from health.ask import Answer
-from health.node import LIMIT_S, SMI_LIMIT_S, Node
+from nodes.health import smi, xid
+from nodes.health.ask import Answer
+from nodes.health.node import LIMIT_S, SMI_LIMIT_S, Node
 
 STATUSES = ("ok", "unknown", "warn", "fail")
 FM_UNIT = "nvidia-fabricmanager.service"
@@ -30,7 +30,7 @@ BOTH_WAYS = "NVIDIA data sheets: 12 links a GPU on A100, 18 on H100, H200, B200;
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing seen. subject: ``gpu 3``, or empty for the node; mark: tells this fault from a worse one later."""
+    """One observation. subject: `gpu 3`, or empty for the node. mark: changes when the fault gets worse."""
 
     status: str
     evidence: str
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One row of the table. limit: what the finding is held against, with its unit."""
+    """One row of the table. limit: what the finding is compared with, and its unit."""
 
     name: str
     what: str
@@ -53,7 +53,7 @@ class Check:
 
 
 def _no_gpus(node: Node) -> Iterator[Finding]:
-    """What every check of GPUs says where there is nothing to look at."""
+    """Yield the finding of a GPU check on a node without a listed GPU."""
     if node.facts.gpus == 0:
         yield Finding("ok", f"{node.facts.instance_type} has no GPU")
     elif node.listing is None:
@@ -176,7 +176,7 @@ def gpu_xid(node: Node) -> Iterator[Finding]:
 
 
 def nvlink(node: Node) -> Iterator[Finding]:
-    """Every NVLink of every GPU is up; error counters are told when they grow."""
+    """Every NVLink of every GPU is up; growing error counters are reported."""
     expected = node.facts.nvlink_links
     if expected == 0:
         yield Finding("ok", f"{node.facts.instance_type} has no NVLink")
@@ -190,8 +190,8 @@ def nvlink(node: Node) -> Iterator[Finding]:
         return
     links = smi.active_links(answer.out)
     for gpu in node.gpus:
-        told, inactive = links.get(gpu.index, (0, []))
-        up = told - len(inactive)
+        listed, inactive = links.get(gpu.index, (0, []))
+        up = listed - len(inactive)
         which = f" (inactive: {', '.join(map(str, inactive))})" if inactive else ""
         status = "ok" if up >= expected else "fail"
         yield Finding(status, f"{up} of {expected} NVLinks active{which}", f"gpu {gpu.index}", str(up))
@@ -199,7 +199,7 @@ def nvlink(node: Node) -> Iterator[Finding]:
 
 
 def _link_errors(node: Node) -> Iterator[Finding]:
-    """Counters that grew since the last run. Standing ones say nothing: healthy nodes have some."""
+    """Yield the counters that grew since the last run. Healthy nodes have counters above zero, too."""
     answer = node.ask("nvidia-smi", "nvlink", "-e", limit_s=2 * LIMIT_S)
     if not answer.ok:
         yield Finding("unknown", f"nvidia-smi nvlink -e: {_problem(answer)}")
@@ -281,7 +281,7 @@ def fsx(node: Node) -> Iterator[Finding]:
 
 
 def clock(node: Node) -> Iterator[Finding]:
-    """The clock is held by a time server: signed requests and MUNGE refuse one that is far off."""
+    """A time server keeps the clock right: signed requests and MUNGE refuse a clock that is far off."""
     answer = node.ask("chronyc", "-n", "-c", "tracking")
     fields = answer.out.strip().split(",")
     if answer.ok and len(fields) > 4:
@@ -289,7 +289,7 @@ def clock(node: Node) -> Iterator[Finding]:
             yield _offset(abs(float(fields[4])), fields[0] != "00000000" and fields[-1] != "Not synchronised")
             return
         except ValueError:
-            pass  # no figure in it: timedatectl is asked instead
+            pass  # not a number: ask timedatectl instead
     answer = node.ask("timedatectl", "show", "--property=NTPSynchronized", "--value")
     said = answer.out.strip()
     if not answer.ok or said not in ("yes", "no"):
@@ -306,7 +306,7 @@ def _offset(seconds: float, synchronised: bool) -> Finding:
 
 
 def throttle(node: Node) -> Iterator[Finding]:
-    """What slows a GPU down against the user's will."""
+    """Reasons that slow a GPU down and that the user did not choose."""
     yield from _no_gpus(node)
     for gpu in node.gpus:
         text = ", ".join(gpu.throttles)
@@ -314,7 +314,7 @@ def throttle(node: Node) -> Iterator[Finding]:
 
 
 def persistence(node: Node) -> Iterator[Finding]:
-    """Without persistence the driver starts anew for each job."""
+    """Without persistence mode the driver starts again for each job."""
     yield from _no_gpus(node)
     for gpu in node.gpus:
         on = gpu.persistence is not False
@@ -336,11 +336,11 @@ def scratch(node: Node) -> Iterator[Finding]:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip()[:120] for line in text.splitlines() if line.strip()), "it said nothing")
+    return next((line.strip()[:120] for line in text.splitlines() if line.strip()), "no output")
 
 
 def _problem(answer: Answer) -> str:
-    """Why an answer is none."""
+    """Return why an answer cannot be used."""
     return answer.problem or f"exit {answer.rc}: {_first_line(answer.out)}"
 
 
@@ -358,7 +358,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "gpu-rows",
-        "row remapping: a failure fails; what is pending is told, since new work may start",
+        "row remapping: a failure fails; a pending remapping is reported, since new work may start",
         "no failure",
         MEMORY_DOC,
         1,
@@ -366,7 +366,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check("gpu-recovery", "the recovery action that the driver asks for", "none", MEMORY_DOC, 1, gpu_recovery),
     Check("gpu-xid", "Xid and SXid in the kernel log of this boot", "no fatal one", "xids.json", 1, gpu_xid),
-    Check("nvlink", "active NVLinks a GPU; errors that grow are told", "all that its type has", BOTH_WAYS, 2, nvlink),
+    Check("nvlink", "active NVLinks a GPU; growing errors are reported", "all that its type has", BOTH_WAYS, 2, nvlink),
     Check(
         "fabric",
         "fabric manager: runs, the driver's version, fabric state of each GPU",
@@ -385,7 +385,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "fsx",
-        f"the shared file system: mounted, answers in {FSX_LIMIT_S:.0f} s, writable; full is told",
+        f"the shared file system: mounted, answers in {FSX_LIMIT_S:.0f} s, writable; a full one is reported",
         f"mounted rw; warns at {FULL_PERCENT:.0f} %",
         "ours",
         3,
@@ -413,4 +413,4 @@ CHECKS: tuple[Check, ...] = (
         only_reports=True,
     ),
 )
-"""In the order of their reports. What only reports never fails, so it never drains."""
+"""In the order of the report. A check with `only_reports` never fails, so it never drains the node."""

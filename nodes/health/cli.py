@@ -1,7 +1,8 @@
-"""The command ``slipway-health``.
+"""The command `slipway-health`.
 
-Exit 0: nothing failed. 1: something failed. 2: wrong use. 3: something could not be seen, or not be written.
-Without ``--record`` it looks and tells, and changes nothing; ``--record`` is for the timer.
+Exit 0: nothing failed. 1: a check failed. 2: wrong use. 3: a check could not see its subject, or a
+file was not written.
+Without `--record` it only prints what it sees and changes nothing; `--record` is for the timer.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from health import judge, report, slurm
-from health.ask import Asker
-from health.facts import Facts, Places, facts, settings, slurm_name
-from health.node import Node
+from nodes.health import judge, report, slurm
+from nodes.health.ask import Asker
+from nodes.health.facts import Facts, Places, facts, settings, slurm_name
+from nodes.health.node import Node
+from nodes.lib.state import put
 
 BUDGET_S = 45.0  # of the 58 s that the unit has
 LOOK_S = 30.0  # of them for looking: what is left is for Slurm
@@ -39,7 +41,7 @@ def main(arguments: list[str], places: Places | None = None) -> int:
     if not options.record:
         return _look(places, as_json=options.json)
     places.state.mkdir(parents=True, exist_ok=True)
-    # Who can open it, even only to read it, can hold it, and no run would judge the node: root alone may.
+    # Only root may open the lock: a process that can open the file can hold the lock, and no run would judge the node.
     with os.fdopen(os.open(places.state / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as lock:
         os.fchmod(lock.fileno(), 0o600)
         if not _locked(lock):
@@ -77,40 +79,40 @@ def _node(places: Places, state: dict[str, Any]) -> Node:
 def _look(places: Places, *, as_json: bool) -> int:
     node = _node(places, load_state(places.state / "state.json"))
     results = judge.run(node)
-    told = report.document(node, slurm_name(places), results, "only looked")
-    print(json.dumps(told, indent=1) if as_json else report.table(told))
+    document = report.document(node, slurm_name(places), results, "only looked")
+    print(json.dumps(document, indent=1) if as_json else report.table(document))
     return exit_code(results)
 
 
 def _record(places: Places, *, as_json: bool) -> int:
-    """Judge, drain, write: in this order, because a full disk must not keep a broken node in service."""
+    """Judge, drain, write, in this order: a full disk must not keep a broken node in service."""
     state = load_state(places.state / "state.json")
     node, name = _node(places, state), slurm_name(places)
     results = judge.run(node)
-    found = judge.faults(results, state.setdefault("rows", {}))
+    found = judge.failures(results, state.setdefault("rows", {}))
     wanted = node.settings
     action = slurm.act(Asker(BUDGET_S - LOOK_S, state["stuck"]), name, found, state, wanted.drain, wanted.resume)
-    told = report.document(node, name, results, action)
-    problems = report.write_all(node, told)
+    document = report.document(node, name, results, action)
+    problems = report.write_all(node, document)
     try:
-        report.save(places.state / "state.json", json.dumps(state) + "\n")
+        put(places.state / "state.json", json.dumps(state) + "\n")
     except OSError as error:
         problems.append(f"cannot write {places.state}: {error.strerror}. Hint: df -h /run")
-    print(json.dumps(told, indent=1) if as_json else report.line(told))
+    print(json.dumps(document, indent=1) if as_json else report.line(document))
     for problem in problems:
         print(f"slipway-health: {problem}", file=sys.stderr)
     return UNSEEN if problems and exit_code(results) == GOOD else exit_code(results)
 
 
 def exit_code(results: list[judge.Result]) -> int:
-    """0, 1 when something failed, 3 when something could not be seen."""
+    """Return 0, 1 when a check failed, 3 when a check could not see its subject."""
     statuses = {result.status for result in results}
     statuses |= {one.status for result in results for one in result.findings}
     return FAILED if "fail" in statuses else UNSEEN if "unknown" in statuses else GOOD
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """What runs of this boot remember (/run is empty after a boot); empty when there is none or it is broken."""
+    """Return what earlier runs of this boot kept (/run is empty after a boot); empty when there is no valid file."""
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -12,17 +12,18 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from nodes.lib import env
+
 IMDS_TIMEOUT_S = 1.0
 INSTANCE_TYPE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
-PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 BUNDLE = Path(__file__).resolve().parents[2]
 
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where things are. ``sysfs`` is the kernel's device tree; the rehearsal has one of its own (SLIPWAY_SYSFS)."""
+    """Where things are. `sysfs` is the kernel's device tree; the rehearsal has one of its own (SLIPWAY_SYSFS)."""
 
-    node_env: Path = Path("/etc/slipway/node.env")
+    node_env: Path = env.NODE_ENV
     cfnconfig: Path = Path("/etc/parallelcluster/cfnconfig")
     slurm_nodename: Path = Path("/etc/parallelcluster/slurm_plugin/slurm_nodename")
     instances: Path = BUNDLE / "instances.json"
@@ -61,23 +62,13 @@ class Settings:
     resume: bool = False
 
 
-def read_pairs(path: Path) -> dict[str, str]:
-    """KEY=VALUE lines of a file, taken literally but for quotes around a value; empty when it cannot be read."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    matches = (PAIR.fullmatch(line) for line in text.split("\n"))
-    return {match[1]: match[2].strip("\"'") for match in matches if match}
-
-
 def settings(places: Places) -> Settings:
     """What node.env says."""
-    env = read_pairs(places.node_env)
+    values = env.read(places.node_env)
     return Settings(
-        fsx=env.get("FSX_MOUNT") or "/fsx",
-        drain=env.get("HEALTH_DRAIN", "true") == "true",
-        resume=env.get("HEALTH_RESUME", "false") == "true",
+        fsx=values.get("FSX_MOUNT") or "/fsx",
+        drain=values.get("HEALTH_DRAIN", "true") == "true",
+        resume=values.get("HEALTH_RESUME", "false") == "true",
     )
 
 
@@ -102,7 +93,7 @@ def facts(places: Places) -> Facts:
 
 
 def _efa_devices(interfaces: int, name: str, queues: Mapping[str, Mapping[str, object]], queue: str) -> int | None:
-    """EFA devices of a node of ``queue``; None when its queue is not known and queues of the type differ."""
+    """EFA devices of a node of `queue`; None when its queue is not known and queues of the type differ."""
     if not interfaces:
         return 0
     if queue in queues:
@@ -113,12 +104,12 @@ def _efa_devices(interfaces: int, name: str, queues: Mapping[str, Mapping[str, o
 
 def own_queue(places: Places) -> str:
     """The node's queue, as ParallelCluster wrote it; empty when it did not."""
-    pairs = read_pairs(places.cfnconfig)
+    pairs = _cfnconfig(places)
     return pairs.get("cfn_scheduler_queue_name") or pairs.get("scheduler_queue_name") or ""
 
 
 def instance_type(places: Places, known: Mapping[str, object]) -> str | None:
-    """The node's instance type, if it is one of ``known``.
+    """The node's instance type, if it is one of `known`.
 
     From ParallelCluster's cfnconfig where it says it, else from the metadata service (IMDSv2), else from the firmware
     (on Nitro instances the product's name is the instance type).
@@ -130,8 +121,13 @@ def instance_type(places: Places, known: Mapping[str, object]) -> str | None:
     return None
 
 
+def _cfnconfig(places: Places) -> dict[str, str]:
+    """What ParallelCluster wrote down of this node; its values may be in quotes."""
+    return {key: value.strip("\"'") for key, value in env.read(places.cfnconfig).items()}
+
+
 def _from_cfnconfig(places: Places) -> str:
-    return read_pairs(places.cfnconfig).get("cfn_instance_type", "")
+    return _cfnconfig(places).get("cfn_instance_type", "")
 
 
 def _from_firmware(places: Places) -> str:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from health.checks import CHECKS, STATUSES, Check, Finding
-from health.node import Node
+from nodes.health.checks import CHECKS, STATUSES, Check, Finding
+from nodes.health.node import Node
 
 
 @dataclasses.dataclass(frozen=True)
-class Fault:
+class Failure:
     """A finding that failed. row: how many runs in a row; needed: how many of them drain the node."""
 
     check: str
@@ -26,18 +26,18 @@ class Fault:
 
     @property
     def key(self) -> str:
-        """What an operator who resumed the node has seen: a worse finding later has another key."""
+        """Identifies what an operator knew when resuming the node: a worse finding has another key."""
         return f"{self.check}/{self.subject}/{self.mark}"
 
     @property
     def text(self) -> str:
-        """For the reason of a drained node: ``gpu 3: 12 uncorrectable ECC errors (limit 0 errors, no flag)``."""
+        """For the reason of a drained node: `gpu 3: 12 uncorrectable ECC errors (limit 0 errors, no flag)`."""
         return f"{self.subject}: {self.evidence}" if self.subject else self.evidence
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What one check gave."""
+    """The findings of one check."""
 
     check: Check
     findings: tuple[Finding, ...]
@@ -45,7 +45,7 @@ class Result:
 
     @property
     def status(self) -> str:
-        """The worst of its findings'. Nothing at all is unknown."""
+        """The worst status of its findings; unknown without findings."""
         return max((one.status for one in self.findings), key=STATUSES.index, default="unknown")
 
     @property
@@ -61,7 +61,7 @@ class Result:
 
 
 def run(node: Node, checks: Sequence[Check] = CHECKS) -> list[Result]:
-    """Every check of the table. One that breaks is unknown, and the others go on."""
+    """Run every check of the table. A check that raises is unknown; the others still run."""
     results = []
     for check in checks:
         started = time.monotonic()
@@ -73,12 +73,12 @@ def run(node: Node, checks: Sequence[Check] = CHECKS) -> list[Result]:
     return results
 
 
-def faults(results: Iterable[Result], rows: dict[str, int]) -> list[Fault]:
-    """What failed, with how often in a row; ``rows`` is what earlier runs counted, brought up to date.
+def failures(results: Iterable[Result], rows: dict[str, int]) -> list[Failure]:
+    """Return the failed findings with their count of runs in a row. Updates `rows`, the counts of earlier runs.
 
     A run that could not see (unknown) neither counts nor clears.
     """
-    found: list[Fault] = []
+    found: list[Failure] = []
     counted: dict[str, int] = {}
     for result in results:
         check = result.check
@@ -87,7 +87,7 @@ def faults(results: Iterable[Result], rows: dict[str, int]) -> list[Fault]:
             if one.status == "fail":
                 counted[key] = max(counted.get(key, 0), rows.get(key, 0) + 1)
                 fault = (check.name, one.subject, one.evidence, check.limit, one.mark, counted[key], check.runs)
-                found.append(Fault(*fault, check.heals))
+                found.append(Failure(*fault, check.heals))
         if any(one.status == "unknown" for one in result.findings):
             kept = {key: row for key, row in rows.items() if key.startswith(f"{check.name}/")}
             counted = {**kept, **counted}

@@ -1,4 +1,4 @@
-"""What a run has asked the node: each question once, its answer shared by the checks."""
+"""The node's answers in one run: each question is asked once, and the checks share the answer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import functools
 import time
 from typing import Any
 
-from metrics.infiniband import efa_devices
-
-from health import smi, xid
-from health.ask import Answer, Asker
-from health.facts import Facts, Places, Settings
+from nodes.health import smi, xid
+from nodes.health.ask import Answer, Asker
+from nodes.health.facts import Facts, Places, Settings
+from nodes.metrics.infiniband import efa_devices
 
 SMI_LIMIT_S = 20.0  # 0.2 s with two GPUs and persistence (measured, H200); without it the driver wakes every GPU first
 LIMIT_S = 5.0
@@ -21,13 +20,13 @@ CLOCK_STEP_S = 2.0
 
 
 def clock_offset() -> float:
-    """What the clock is ahead of the time since the boot, in seconds: it changes only when somebody sets the clock."""
+    """Return the clock minus the time since the boot, in seconds: it changes only when the clock is set."""
     return time.time() - time.monotonic()
 
 
 @dataclasses.dataclass
 class Node:
-    """One node in one run. ``state`` is what runs of this boot remember (see ``cli``)."""
+    """One node in one run. `state` is what runs of this boot remember (see `cli`)."""
 
     places: Places
     facts: Facts
@@ -42,7 +41,7 @@ class Node:
 
     @functools.cached_property
     def smi_answer(self) -> Answer:
-        """The answer of ``nvidia-smi -q -x``."""
+        """The answer of `nvidia-smi -q -x`."""
         return self.ask("nvidia-smi", "-q", "-x", limit_s=SMI_LIMIT_S)
 
     @functools.cached_property
@@ -62,7 +61,7 @@ class Node:
     def kernel_log(self) -> Answer:
         """The kernel's lines since the last run that could read them, or since the boot."""
         since = float(self.state.get("log_read", 0))
-        # The clock was set since: the lines' times say no more which of them are new.
+        # The clock was set meanwhile, so the times of the lines no longer show which of them are new.
         if abs(clock_offset() - float(self.state.get("log_read_clock", 0))) > CLOCK_STEP_S:
             since = 0.0
         bound = [f"--since=@{since - OVERLAP_S:.0f}"] if since else []
@@ -71,7 +70,7 @@ class Node:
 
     @functools.cached_property
     def xid_events(self) -> list[xid.Event]:
-        """Every Xid of this boot, as far as the log could be read; remembered in ``state``."""
+        """Every Xid of this boot, as far as the log could be read; remembered in `state`."""
         known = [xid.Event(**one) for one in self.state.get("xids", [])]
         if self.kernel_log.ok:
             known = xid.merge(known, xid.events(self.kernel_log.out))
@@ -80,7 +79,7 @@ class Node:
         return known
 
     def gpu_of(self, bus: str) -> str:
-        """``gpu 3`` for a PCI address; the address itself when no listed GPU has it (any more)."""
+        """`gpu 3` for a PCI address; the address itself when no listed GPU has it (any more)."""
         return next((f"gpu {gpu.index}" for gpu in self.gpus if gpu.bus == bus), f"gpu at {bus}")
 
     def efa_devices(self) -> list[str]:
@@ -88,7 +87,7 @@ class Node:
         return [device.name for device in efa_devices(self.places.sysfs)]
 
     def mount_of(self, path: str) -> str | None:
-        """The options of what is mounted at ``path``, None when nothing is. Asks the kernel, not the file system."""
+        """The options of what is mounted at `path`, None when nothing is. Asks the kernel, not the file system."""
         options = None
         for line in self.places.mounts.read_text(encoding="utf-8", errors="replace").split("\n"):
             fields = line.split(" ")

@@ -1,4 +1,4 @@
-"""What a run leaves: health.json, a Prometheus textfile, one line in the log, and a table for people."""
+"""The output of a run: health.json, a Prometheus textfile, one line in the log, and a table for people."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from health.checks import CHECKS, STATUSES
-from health.judge import Result, as_json
-from health.node import Node
+from nodes.health.checks import CHECKS, STATUSES
+from nodes.health.judge import Result, as_json
+from nodes.health.node import Node
+from nodes.lib.state import put
 
 LOG_BYTES = 1 << 20  # then it becomes health.log.1, which replaces the one before
 SCHEMA = 1
@@ -37,22 +38,23 @@ def overall(results: Sequence[Result]) -> str:
     return max((result.status for result in results), key=STATUSES.index, default="unknown")
 
 
-def line(told: dict[str, Any]) -> str:
+def line(document: dict[str, Any]) -> str:
     """The run in one line of the log."""
-    bad = [f"{one['check']}={one['status']} ({one['evidence']})" for one in told["checks"] if one["status"] != "ok"]
-    return f"{told['time']} {told['status']} {told['seconds']} s, {told['action']}" + "".join(f"; {one}" for one in bad)
+    bad = [f"{c['check']}={c['status']} ({c['evidence']})" for c in document["checks"] if c["status"] != "ok"]
+    head = f"{document['time']} {document['status']} {document['seconds']} s, {document['action']}"
+    return "; ".join([head, *bad])
 
 
-def textfile(node: Node, told: dict[str, Any]) -> str:
+def textfile(node: Node, document: dict[str, Any]) -> str:
     """The metrics, in Prometheus' text form."""
     gauges: list[tuple[str, str, dict[str, object]]] = [
         (
             "slipway_health_status",
             "Result of a health check: 0 ok, 1 warn, 2 fail, 3 unknown.",
-            {f'{{check="{one["check"]}"}}': STATUS_VALUE[one["status"]] for one in told["checks"]},
+            {f'{{check="{one["check"]}"}}': STATUS_VALUE[one["status"]] for one in document["checks"]},
         ),
         ("slipway_health_run_timestamp_seconds", "When the checks ran last.", {"": round(node.now, 3)}),
-        ("slipway_health_run_seconds", "How long the checks took.", {"": told["seconds"]}),
+        ("slipway_health_run_seconds", "How long the checks took.", {"": document["seconds"]}),
         ("slipway_health_gpus", "GPUs that the driver lists.", {"": len(node.gpus)}),
         ("slipway_health_gpus_expected", "GPUs of the instance type.", {"": node.facts.gpus}),
         ("slipway_health_efa_devices", "EFA devices that the kernel has.", {"": len(node.efa_devices())}),
@@ -66,18 +68,8 @@ def textfile(node: Node, told: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def save(path: Path, text: str) -> None:
-    """Put a file in place whole, readable by all. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.chmod(0o644)
-    fresh.replace(path)
-
-
 def log(path: Path, text: str) -> None:
-    """Append one line; the log and its predecessor never grow beyond twice ``LOG_BYTES``. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Append one line; the log and its predecessor never grow beyond twice `LOG_BYTES`. Raises OSError."""
     if path.exists() and path.stat().st_size > LOG_BYTES:
         path.replace(path.with_name(f"{path.name}.1"))
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -85,28 +77,30 @@ def log(path: Path, text: str) -> None:
         stream.write(f"{text}\n")
 
 
-def write_all(node: Node, told: dict[str, Any]) -> list[str]:
-    """Everything a run leaves; what could not be written, in words. A full disk takes none of the others along."""
+def write_all(node: Node, document: dict[str, Any]) -> list[str]:
+    """Write every file of a run and return what could not be written. A failed write does not prevent the others."""
     places, problems = node.places, []
     files: tuple[tuple[Path, Callable[[Path, str], None], str], ...] = (
-        (places.result, save, json.dumps(told, indent=1) + "\n"),
-        (places.textfile, save, textfile(node, told)),
-        (places.log, log, line(told)),
+        (places.result, put, json.dumps(document, indent=1) + "\n"),
+        (places.textfile, put, textfile(node, document)),
+        (places.log, log, line(document)),
     )
     for path, write, text in files:
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             write(path, text)
         except OSError as error:
             problems.append(f"cannot write {path}: {error.strerror}. Hint: df -h {path.parent}")
     return problems
 
 
-def table(told: dict[str, Any]) -> str:
+def table(document: dict[str, Any]) -> str:
     """The run for a person at a terminal."""
     rows = [
-        f"{one['check']:<12} {one['status']:<8} {one['evidence']} (limit: {one['limit']})" for one in told["checks"]
+        f"{one['check']:<12} {one['status']:<8} {one['evidence']} (limit: {one['limit']})" for one in document["checks"]
     ]
-    head = f"{told['node']} ({told['instance_type'] or 'type not known'}): {told['status']}, {told['action']}"
+    kind = document["instance_type"] or "type not known"
+    head = f"{document['node']} ({kind}): {document['status']}, {document['action']}"
     return "\n".join([head, *rows])
 
 
@@ -114,6 +108,6 @@ def explain() -> str:
     """The table of checks as Markdown: docs/health.md holds it."""
     rows = ["| check | what | limit | drains after | source |", "|---|---|---|---|---|"]
     for check in CHECKS:
-        runs = "never: it only tells" if check.only_reports else f"{check.runs} run{'s' if check.runs > 1 else ''}"
+        runs = "never: it only reports" if check.only_reports else f"{check.runs} run{'s' if check.runs > 1 else ''}"
         rows.append(f"| `{check.name}` | {check.what} | {check.limit} | {runs} | {check.source} |")
     return "\n".join(rows)

@@ -1,8 +1,8 @@
-"""Takes the node out of Slurm's hands when it is broken. Jobs are never touched: a drained node ends what it runs.
+"""Drain the node in Slurm when it is broken. Jobs are never touched: a drained node finishes its running jobs.
 
-Only a node with something to say asks Slurm at all. Never drained twice, never over the reason of somebody else; a
-finding that an operator has seen (resumed the node) does not drain again until it gets worse or the node boots. When
-many nodes are drained already, a common cause is likelier than many broken nodes: then it is told, not drained.
+A node without a fault never asks Slurm. A node is not drained twice, nor over another program's reason. If an operator
+resumes a drained node, the same finding does not drain it again until it gets worse or the node boots. When many nodes
+are drained already, a common cause is likelier than many broken nodes: then the finding is reported, not drained.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from health.ask import Asker
-from health.judge import Fault
+from nodes.health.ask import Asker
+from nodes.health.judge import Failure
 
 LIMIT_S = 10.0
 MARK = "slipway: "
@@ -49,8 +49,8 @@ def nodes(asker: Asker) -> dict[str, Row] | None:
     return {field[0].strip(): Row(field[1].strip(), field[2].strip()) for field in fields if len(field) == 3}
 
 
-def reason(due: Sequence[Fault]) -> str:
-    """``slipway: gpu 3: 12 uncorrectable ECC errors (limit 0)``, on one line, with how many more there are."""
+def reason(due: Sequence[Failure]) -> str:
+    """`slipway: gpu 3: 12 uncorrectable ECC errors (limit 0)`, on one line, with how many more there are."""
     first = due[0]
     more = f" (+{len(due) - 1} more)" if len(due) > 1 else ""
     text = f"{first.text} (limit {first.limit})"
@@ -58,11 +58,11 @@ def reason(due: Sequence[Fault]) -> str:
     return f"{MARK}{plain[: REASON_LIMIT - len(more)]}{more}"
 
 
-def act(asker: Asker, name: str, found: Sequence[Fault], state: dict[str, Any], drain: bool, resume: bool) -> str:
-    """Do what the findings ask for; returns it in words. ``state``: ``drained`` and ``seen`` hold keys of findings."""
-    keys = [fault.key for fault in found]
+def act(asker: Asker, name: str, found: Sequence[Failure], state: dict[str, Any], drain: bool, resume: bool) -> str:
+    """Do what the findings ask for; returns it in words. `state`: `drained` and `seen` hold keys of findings."""
+    keys = [failure.key for failure in found]
     state["seen"] = [key for key in state.get("seen", []) if key in keys]
-    due = [fault for fault in found if fault.row >= fault.needed and fault.key not in state["seen"]]
+    due = [failure for failure in found if failure.row >= failure.needed and failure.key not in state["seen"]]
     state["healed"] = 0 if found else state.get("healed", 0) + 1
     if not due and not (resume and not found and state.get("drained")):
         return "nothing to do" if not found else "not yet" if len(state["seen"]) < len(found) else "seen by an operator"
@@ -77,19 +77,19 @@ def act(asker: Asker, name: str, found: Sequence[Fault], state: dict[str, Any], 
 
 
 def _drain(
-    asker: Asker, name: str, due: Sequence[Fault], listed: dict[str, Row], state: dict[str, Any], allowed: bool
+    asker: Asker, name: str, due: Sequence[Failure], listed: dict[str, Row], state: dict[str, Any], allowed: bool
 ) -> str:
-    row, keys = listed[name], [fault.key for fault in due]
+    row, keys = listed[name], [failure.key for failure in due]
     if row.out_of_service:
         if row.ours:
             state["drained"] = sorted({*state.get("drained", []), *keys})
             return f"drained already ({row.reason})"
         return f"out of service already: {row.state} ({row.reason})"
     known = set(state.get("drained", []))
-    if known:  # drained before, and in service again: somebody resumed it
+    if known:  # drained before, and in service again: an operator resumed it
         state["seen"] = [*state["seen"], *(key for key in keys if key in known)]
         state["drained"] = []
-        due = [fault for fault in due if fault.key not in known]
+        due = [failure for failure in due if failure.key not in known]
         if not due:
             return "resumed by an operator: not drained again for what is known"
     if not allowed:
@@ -101,8 +101,8 @@ def _drain(
     answer = asker.ask(command, LIMIT_S)
     if not answer.ok:
         return f"scontrol did not drain: {answer.problem or answer.out.strip()[:160]}"
-    state["drained"] = [fault.key for fault in due]
-    state["drained_heals"] = all(fault.heals for fault in due)
+    state["drained"] = [failure.key for failure in due]
+    state["drained_heals"] = all(failure.heals for failure in due)
     return f"drained: {reason(due)}"
 
 

@@ -1,6 +1,6 @@
-"""What nvidia-smi prints, as data: ``-q -x``, ``nvlink -s``, ``nvlink -e``.
+"""What nvidia-smi prints, as data: `-q -x`, `nvlink -s`, `nvlink -e`.
 
-Forms seen on drivers 580.159 (H200) and older ones: a field that a driver or GPU has not got is None, never 0.
+Forms seen on drivers 580.159 (H200) and older ones: a field that a driver or GPU does not have is None, never 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ THROTTLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """One GPU as ``nvidia-smi -q -x`` tells it."""
+    """One GPU of `nvidia-smi -q -x`."""
 
     index: int
     bus: str
@@ -57,10 +57,9 @@ class Listing:
 
 
 def parse(text: str) -> Listing:
-    """Read the XML of ``nvidia-smi -q -x``.
+    """Read the XML of `nvidia-smi -q -x`.
 
-    Raises:
-        ValueError: it is no such XML (nvidia-smi prints plain text when it fails).
+    Raises ValueError if it is not such XML: nvidia-smi prints plain text when it fails.
     """
     start, end = text.find("<nvidia_smi_log"), text.rfind("</nvidia_smi_log>")
     if start < 0 or end < 0:
@@ -128,13 +127,13 @@ def _throttles(node: ElementTree.Element) -> tuple[str, ...]:
 
 
 def bus(text: str) -> str:
-    """A PCI address in one form: ``0000:53:00``, from ``00000000:53:00.0`` or ``PCI:0000:53:00``; empty for none."""
+    """A PCI address in one form: `0000:53:00`, from `00000000:53:00.0` or `PCI:0000:53:00`; empty for none."""
     match = BUS.search(text)
     return f"{int(match[1], 16):04x}:{match[2].lower()}:{match[3].lower()}" if match else ""
 
 
 def active_links(text: str) -> dict[int, tuple[int, list[int]]]:
-    """GPU -> number of links told, and the inactive ones, from ``nvidia-smi nvlink -s``."""
+    """Return GPU -> number of links listed, and the inactive ones, from `nvidia-smi nvlink -s`."""
     found: dict[int, tuple[int, list[int]]] = {}
     gpu = -1
     for line in text.splitlines():
@@ -149,7 +148,7 @@ def active_links(text: str) -> dict[int, tuple[int, list[int]]]:
 
 
 def link_errors(text: str) -> dict[str, int]:
-    """``gpu 0 Recovery`` -> errors over all links of the GPU, from ``nvidia-smi nvlink -e``."""
+    """`gpu 0 Recovery` -> errors over all links of the GPU, from `nvidia-smi nvlink -e`."""
     found: dict[str, int] = {}
     gpu = ""
     for line in text.splitlines():

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from health import smi
+from nodes.health import smi
 
 TABLE = Path(__file__).with_name("xids.json")
 _EVENT = r"\((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)[^)]*\): (?P<code>\d+),?\s*(?P<text>.*)"
@@ -33,12 +33,12 @@ class Event:
 
     @property
     def key(self) -> str:
-        """What tells it from every other one."""
+        """The identity of the event."""
         return f"{self.kind} {self.code} {self.bus} {self.time}"
 
 
 def events(log: str) -> list[Event]:
-    """The events of ``journalctl --output=short-unix`` lines, in their order."""
+    """The events of `journalctl --output=short-unix` lines, in their order."""
     found = []
     for line in log.splitlines():
         for kind, pattern in (("Xid", LINE), ("SXid", SWITCH)):
@@ -56,19 +56,19 @@ def table() -> Mapping[str, Mapping[str, str]]:
 
 
 def severity(event: Event, known: Mapping[str, Mapping[str, str]]) -> str:
-    """``fatal``, ``watch`` or ``application``. A number nobody knows is watched."""
+    """Return `fatal`, `watch` or `application`. An unknown number is watched."""
     if event.kind == "SXid":
         return "fatal" if FATAL.search(NONFATAL.sub("", event.text)) else "watch"
-    told = known.get(str(event.code), {}).get("class", "watch")
-    if told == "flagged":  # NVLink 5: the message itself says it
+    kind = known.get(str(event.code), {}).get("class", "watch")
+    if kind == "flagged":  # NVLink 5: the message itself says it
         return "fatal" if FATAL.search(NONFATAL.sub("", event.text)) else "watch"
-    if told == "recovery":  # Xid 154: from one action to another; None is good news
+    if kind == "recovery":  # Xid 154: from one action to another; None is good news
         return "watch" if NO_ACTION.search(event.text) else "fatal"
-    return told
+    return kind
 
 
 def describe(event: Event, known: Mapping[str, Mapping[str, str]]) -> str:
-    """``Xid 79: the GPU has fallen off the bus``; the log's own words for what is not in the table."""
+    """`Xid 79: the GPU has fallen off the bus`; the log's own words for what is not in the table."""
     what = known.get(str(event.code), {}).get("what", "") if event.kind == "Xid" else ""
     if event.code == 154 or not what:
         what = event.text or "no text"
@@ -76,6 +76,6 @@ def describe(event: Event, known: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def merge(old: Iterable[Event], new: Iterable[Event], limit: int = 200) -> list[Event]:
-    """Both, each event once, the newest ``limit`` ones."""
+    """Both, each event once, the newest `limit` ones."""
     every = {event.key: event for event in (*old, *new)}
     return list(every.values())[-limit:]

@@ -7,19 +7,20 @@ declare -gA NODE_ENV=()
 # expansion, no continuation. Empty lines and lines that start with "#" are skipped; the last line of a key holds.
 env::load() { # FILE
   local line number=0
-  [ -r "$1" ] || log::die "$1 is not there or cannot be read" "run the bootstrap action (load-bundle.sh) as root first"
+  [ -r "$1" ] || log::die "$1 is missing or cannot be read" "run the bootstrap action (load-bundle.sh) as root first"
   while IFS= read -r line || [ -n "$line" ]; do
     number=$((number + 1))
     [[ -z $line || $line == '#'* ]] && continue
     if [[ ! $line =~ ^([A-Z][A-Z0-9_]*)=([^[:cntrl:]]*)$ ]]; then
-      log::die "$1:$number: $(printf %q "$line"): not KEY=VALUE with an upper-case key and a value without control characters" \
+      log::die \
+        "$1:$number: $(printf %q "$line"): not KEY=VALUE: an upper-case key, a value without control characters" \
         "correct the line (values of the site: /etc/slipway/site.env) and run the setup again"
     fi
     NODE_ENV[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
   done <"$1"
 }
 
-env::get() { # KEY [DEFAULT]: prints the value; a key that is absent without a default is a fault
+env::get() { # KEY [DEFAULT]: prints the value; an absent key without a default is a fault
   if [[ -v NODE_ENV[$1] ]]; then
     printf '%s' "${NODE_ENV[$1]}"
   elif [ "$#" -ge 2 ]; then

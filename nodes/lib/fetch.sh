@@ -9,7 +9,9 @@ fetch::once() { # URL DESTINATION
     s3://*) timeout --kill-after=5 "$FETCH_TIMEOUT_S" aws s3 cp --only-show-errors "$1" "$2" ;;
     https://*) fetch::curl '=https' "$1" "$2" ;;
     http://*) fetch::curl '=http,https' "$1" "$2" ;;
-    *) log::die "cannot fetch '$1': neither s3:// nor http(s)://" "correct SOFTWARE_MIRROR or the line of software.tsv" ;;
+    *)
+      log::die "cannot fetch '$1': neither s3:// nor http(s)://" "correct SOFTWARE_MIRROR or the line of software.tsv"
+      ;;
   esac
 }
 
@@ -23,7 +25,7 @@ fetch::curl() { # PROTOCOLS URL DESTINATION: an https address is never followed 
 }
 
 fetch::sha256() { # FILE
-  local found
-  found=$(sha256sum <"$1")
-  printf '%s' "${found%% *}"
+  local sum
+  sum=$(sha256sum <"$1")
+  printf '%s' "${sum%% *}"
 }

@@ -1,35 +1,37 @@
 # shellcheck shell=bash
 # file.sh: whole files, put in place by one rename, and only when they differ. Sourced by all.sh.
 
-# Puts a whole file in place: written beside its destination, then renamed over it. Equal content is left alone, so a
+# Puts a whole file in place: written next to its destination, then renamed over it. Equal content is left alone, so a
 # second run changes nothing. SOURCE "-" reads standard input.
 file::put() { # SOURCE DESTINATION MODE [OWNER:GROUP]
   local source=$1 destination=$2 mode=$3 owner=${4:-root:root} fresh
   fresh=$(file::fresh "$destination")
   [ "$source" != - ] || source=/dev/stdin
-  # Never into a file or link that is there: others may write to the directory too (containers/ of /fsx). For the same
-  # reason a file of another owner is replaced, even when it is equal: its owner may have it open.
+  # Never write into an existing file or link: other users may write to the directory (containers/ of /fsx). A file of
+  # another owner is replaced even when it is equal: its owner may have it open.
   (set -o noclobber && cat "$source" >"$fresh") || file::put_failed "$destination" "$fresh"
-  if [ -f "$destination" ] && [ ! -L "$destination" ] && file::owned "$destination" "$owner" && cmp --silent "$fresh" "$destination"; then
+  if [ -f "$destination" ] && [ ! -L "$destination" ] && file::owned "$destination" "$owner" &&
+    cmp --silent "$fresh" "$destination"; then
     rm -f "$fresh"
     file::mode "$destination" "$mode"
     return 0
   fi
   # Joined with && because callers test this function, which switches "set -e" off inside it.
-  if ! { chown "$owner" "$fresh" && chmod "$mode" "$fresh" && sync "$fresh" && mv --force --no-target-directory "$fresh" "$destination"; }; then
+  if ! { chown "$owner" "$fresh" && chmod "$mode" "$fresh" && sync "$fresh" &&
+    mv --force --no-target-directory "$fresh" "$destination"; }; then
     file::put_failed "$destination" "$fresh"
   fi
   log::info "wrote $destination"
 }
 
-# The name to make a file or directory under, before it gets its own: this process's alone, so that two at once do not
-# meet. What ended processes left is removed, and what somebody else put in its place.
+# Prints the temporary name of a file or directory, unique to this process. Removes the leftovers of ended processes and
+# what has this name already.
 file::fresh() { # DESTINATION
   local left own=${1%/*}/.${1##*/}.slipway-new.$$ gone=()
   for left in "${1%/*}/.${1##*/}.slipway-new."*; do
     if [ "$left" = "$own" ] || [ ! -d "/proc/${left##*.}" ]; then gone+=("$left"); fi
   done
-  # By one process: there may be as many as somebody likes.
+  # By one process: another user may have made any number of them.
   [ "${#gone[@]}" -eq 0 ] || printf '%s\0' "${gone[@]}" | xargs --null rm -rf -- || true
   printf '%s' "$own"
 }
@@ -44,19 +46,19 @@ file::owned() { # PATH OWNER:GROUP
 }
 
 file::mode() { # PATH MODE: changes it only where it differs
-  local found
-  found=$(stat --format '%a' "$1")
-  [ "$((8#$found))" -eq "$((8#$2))" ] || chmod "$2" "$1"
+  local actual
+  actual=$(stat --format '%a' "$1")
+  [ "$((8#$actual))" -eq "$((8#$2))" ] || chmod "$2" "$1"
 }
 
-# The file of a lock, which root alone may open: whoever can open a file, even only to read it, can hold a lock on it.
+# Makes the file of a lock. Only root may open it: a process that can open a file, even for reading, can lock it.
 file::lock() { # PATH
   mkdir -p "${1%/*}"
   (umask 077 && : >>"$1")
   chmod 0600 "$1"
 }
 
-# The directory, made with MODE where it is absent. One that is there keeps its owner and mode: they are the user's.
+# Makes a directory with MODE where it is absent. An existing directory keeps its owner and mode: they are the user's.
 file::directory() { # PATH MODE [OWNER:GROUP]
   local fresh
   if [ -e "$1" ]; then
@@ -64,15 +66,16 @@ file::directory() { # PATH MODE [OWNER:GROUP]
     return 0
   fi
   fresh=$(file::fresh "$1")
-  # Made under another name first, so that a kill never leaves the right name with the wrong mode.
-  if ! { mkdir -p "$fresh" && chown "${3:-root:root}" "$fresh" && chmod "$2" "$fresh" && mv --no-target-directory "$fresh" "$1"; }; then
+  # Make it under a temporary name first, so that a kill never leaves the right name with the wrong mode.
+  if ! { mkdir -p "$fresh" && chown "${3:-root:root}" "$fresh" && chmod "$2" "$fresh" &&
+    mv --no-target-directory "$fresh" "$1"; }; then
     rmdir "$fresh" || true
     [ -d "$1" ] || file::put_failed "$1" "$fresh" # there: another process made it at the same moment
   fi
   log::info "made $1"
 }
 
-file::link() { # TARGET LINK: by one rename, and only when it differs
+file::link() { # TARGET LINK: by one rename, and only when the target differs
   local fresh
   [ "$(readlink "$2" || true)" != "$1" ] || return 0
   fresh=$(file::fresh "$2")

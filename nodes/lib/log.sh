@@ -9,11 +9,11 @@ log::warn() { # MESSAGE
   printf 'slipway: WARNING %s\n' "$1" >&2
 }
 
-# Ends a step. The runner finds the hint in the step's log and repeats it in the line that reports the fault; an EXIT trap
-# finds both in LOG_REASON and LOG_HINT.
+# Ends a step. The runner reads the hint from the step's log and repeats it in the line that reports the fault; an EXIT
+# trap reads both from LOG_REASON and LOG_HINT.
 LOG_REASON='' LOG_HINT=''
 log::die() { # MESSAGE HINT
-  # shellcheck disable=SC2034  # for who sources this
+  # shellcheck disable=SC2034  # the scripts read them in an EXIT trap
   LOG_REASON=$1 LOG_HINT=$2
   printf 'slipway: %s\nslipway-hint: %s\n' "$1" "$2" >&2
   exit 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fill one template of the bundle from node.env.
 
-Usage: ``render.py TEMPLATE --env NODE_ENV --output FILE [KEY=VALUE ...]``; exit 0, or 2 with one line that names
+Usage: `render.py TEMPLATE --env NODE_ENV --output FILE [KEY=VALUE ...]`; exit 0, or 2 with one line that names
 the template and what is missing. Runs on nodes: Python 3.9, the standard library, and the jinja2 of acceptance.pyz.
 """
 
@@ -27,10 +27,9 @@ class RenderError(Exception):
 
 
 def parse_pairs(lines: list[str], place: str) -> dict[str, str]:
-    """Return the values of ``KEY=VALUE`` lines, taken literally; the last one of a key holds.
+    """Return the values of `KEY=VALUE` lines, taken literally; the last one of a key holds.
 
-    Raises:
-        RenderError: a line that is neither a pair, nor empty, nor a comment.
+    Raises RenderError if a line is neither a pair, nor empty, nor a comment.
     """
     values: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
@@ -46,8 +45,7 @@ def parse_pairs(lines: list[str], place: str) -> dict[str, str]:
 def render(template: Path, values: dict[str, str], place: str) -> str:
     """Return the filled template.
 
-    Raises:
-        RenderError: the template needs a key that ``values`` lacks, or is not valid.
+    Raises RenderError if the template needs a key that `values` lacks, or is not valid.
     """
     environment = jinja2.Environment(  # noqa: S701  (makes configuration files, never HTML)
         loader=jinja2.FileSystemLoader(str(template.parent)),

@@ -3,7 +3,7 @@
 
 readonly SETUP_LOCK_TIMEOUT_S=900
 
-steps::say() { # LINE: on the screen and in the log of the whole
+steps::say() { # LINE: prints it and appends it to setup.log
   printf '%s\n' "$1"
   printf '%s %s\n' "$(date --utc +%Y-%m-%dT%H:%M:%SZ)" "$1" >>"$SLIPWAY_LOG_DIR/setup.log"
 }
@@ -20,35 +20,26 @@ steps::head() { # FILE NAME
   log::die "$1: its head comment has no line '# $2: ...'" "add it: see the other steps"
 }
 
-steps::json() { # TEXT: as a JSON string, quotes included
-  local text=${1//\\/\\\\}
-  text=${text//\"/\\\"}
-  text=${text//$'\t'/ }
-  printf '"%s"' "${text//[[:cntrl:]]/ }"
-}
-
 steps::record() { # KIND NAME STATUS EXIT SECONDS LOG HINT
-  file::put - "$SLIPWAY_STATE_DIR/steps/$2.json" 0644 >/dev/null <<JSON
-{"step": $(steps::json "$1/$2"), "status": $(steps::json "$3"), "exit": $4, "seconds": $5, "log": $(steps::json "$6"), "hint": $(steps::json "$7"), "finished": "$(date --utc +%Y-%m-%dT%H:%M:%SZ)"}
-JSON
+  python3 -I "$SLIPWAY_BUNDLE/nodes/lib/state.py" step "$1/$2" "${@:3}" || exit 1
 }
 
-steps::hint() { # LOG SETUP_SCRIPT: what the step itself advised last, else where to look
+steps::hint() { # LOG SETUP_SCRIPT: the last hint of the step, else where to look
   local hint
   hint=$(sed --quiet 's/^slipway-hint: //p' "$1" | tail --lines=1)
   printf '%s' "${hint:-read $1, repair, then run: sudo $2}"
 }
 
-steps::limit() { # STEP_FILE: seconds, the step's own bound or STEP_TIMEOUT_S, whichever is less
-  local own most
-  own=$(steps::head "$1" timeout)
-  [[ $own =~ ^([1-9][0-9]*)\ s$ ]] || log::die "$1: timeout '$own' is not '<number> s'" "correct its head comment"
-  own=${BASH_REMATCH[1]}
+steps::limit() { # STEP_FILE: seconds: the lesser of its time-out and STEP_TIMEOUT_S
+  local limit most
+  limit=$(steps::head "$1" timeout)
+  [[ $limit =~ ^([1-9][0-9]*)\ s$ ]] || log::die "$1: timeout '$limit' is not '<number> s'" "correct its head comment"
+  limit=${BASH_REMATCH[1]}
   most=$(env::get_number STEP_TIMEOUT_S 300) || return 1
-  printf '%s' "$((own < most ? own : most))"
+  printf '%s' "$((limit < most ? limit : most))"
 }
 
-# Tenths of a second since the boot: the clock of the wall may be set while a step runs.
+# Tenths of a second since the boot: the wall clock may be set while a step runs.
 steps::tenths() {
   local up
   read -r up _ </proc/uptime
@@ -56,7 +47,7 @@ steps::tenths() {
   printf '%s' "$((10#${up/./}))"
 }
 
-steps::tail() { # LOG: its last 15 lines, on the screen and in the log of the whole
+steps::tail() { # LOG: its last 15 lines, as steps::say
   local line
   while IFS= read -r line; do steps::say "  | $line"; done < <(tail --lines=15 "$1")
 }
@@ -83,7 +74,7 @@ steps::run_one() { # KIND STEP_FILE
   # timeout answers 124, or 137 when the step had to be killed.
   if [ "$status" -eq 124 ] || { [ "$status" -eq 137 ] && [ "$tenths" -ge $((limit * 10)) ]; }; then
     what="exit=124 exceeded $limit s"
-    hint="it waited for something that did not come: read $log, then run: sudo $0"
+    hint="it waited for an answer that did not come: read $log, then run: sudo $0"
   fi
   if [ "$policy" = report ]; then
     steps::record "$1" "$name" reported "$status" "$seconds" "$log" "$hint"

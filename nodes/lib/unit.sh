@@ -3,14 +3,15 @@
 
 readonly UNIT_TIMEOUT_S=30
 
-# Enables and starts a unit whose files are in place. It is started anew only if one of FILES differs from what it
-# was last started with; that is noted after the start, so a run that was killed in between does it again.
+# Enables and starts a unit whose files are in place. It is restarted only if one of FILES changed since the last start.
+# The note of that is written after the start, so a killed run is repeated.
 unit::ensure() { # UNIT FILE ...
   local unit=$1 note=$SLIPWAY_STATE_DIR/units/$1.sha256 wanted
   shift
   wanted=$(sha256sum -- "$@")
   mkdir -p "${note%/*}"
-  if systemctl is-active --quiet "$unit" && systemctl is-enabled --quiet "$unit" && [ "$wanted" = "$(cat "$note" 2>/dev/null)" ]; then
+  if systemctl is-active --quiet "$unit" && systemctl is-enabled --quiet "$unit" &&
+    [ "$wanted" = "$(cat "$note" 2>/dev/null)" ]; then
     return 0
   fi
   systemctl daemon-reload
@@ -21,7 +22,7 @@ unit::ensure() { # UNIT FILE ...
   log::info "started $unit"
 }
 
-# A service that dies at once is still "active" for a moment: it has to be so twice, a while apart.
+# A service that dies at once is still "active" for a moment: it has to be active twice, a while apart.
 unit::wait_active() { # UNIT
   local end=$((SECONDS + UNIT_TIMEOUT_S)) good=0 state
   while [ "$SECONDS" -lt "$end" ]; do

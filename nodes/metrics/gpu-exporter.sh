@@ -1,9 +1,9 @@
 #!/bin/bash
-# gpu-exporter.sh prepare | run | verify | stopped: DCGM's exporter on port 9400, from the image's own program or a container.
-# needs: a GPU's driver; without /usr/local/bin/dcgm-exporter also enroot, unsquashfs, 2 GB below /var/lib/slipway, and the
-#   registry or a file of the mirror: dcgm-exporter-VERSION.sqsh, made with "enroot import" from the digest in dcgm.tsv
+# gpu-exporter.sh prepare | run | verify | stopped: DCGM's exporter on port 9400, from the AMI's program or a container.
+# needs: a GPU's driver; without /usr/local/bin/dcgm-exporter also enroot, unsquashfs, 2 GB below /var/lib/slipway, and
+#   the registry or a file of the mirror: dcgm-exporter-VERSION.sqsh, made by "enroot import" of the digest in dcgm.tsv
 # permission: root
-# how often: by slipway-gpu-exporter.service only; what is there is not fetched again, a killed run is taken up by the next
+# how often: by slipway-gpu-exporter.service only; an image is fetched once, and the next run continues a killed one
 # on failure: exit 1: systemd tries again after 60 s, five times an hour at most; background/gpu-exporter.json says why
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../lib/all.sh
@@ -18,6 +18,7 @@ readonly LOG=$SLIPWAY_LOG_DIR/gpu-exporter.log
 readonly START_MARK='a start of the GPU exporter'
 readonly URL=http://127.0.0.1:9400/metrics
 readonly INTERVAL_MS=15000 # as often as Prometheus asks
+declare -A PIN=()          # the exporter's image: see software.sh
 readonly IMPORT_TIMEOUT_S=1200 VERIFY_TIMEOUT_S=120 NVIDIA_SMI_TIMEOUT_S=20
 
 # No settings or credentials of root, and nothing on the shared file system.
@@ -28,59 +29,60 @@ gpu_exporter::status() { # STATE DETAIL [HINT]
   background::status gpu-exporter "$1" "$2" "$LOG" "${3:-}"
 }
 
-# Sets PIN_VERSION, PIN_SHA256 and PIN_SOURCE, from the site's software.tsv or from dcgm.tsv.
+# Fills PIN from the site's software.tsv, else from dcgm.tsv.
 gpu_exporter::pin() {
-  local kind
-  if software::find dcgm-exporter; then
-    PIN_VERSION=$SOFTWARE_VERSION PIN_SHA256=$SOFTWARE_SHA256 PIN_SOURCE=$SOFTWARE_URL
-    return 0
-  fi
-  while IFS=$'\t' read -r kind PIN_VERSION PIN_SHA256 PIN_SOURCE; do
+  local kind version sha256 image
+  ! software::find PIN dcgm-exporter || return 0
+  while IFS=$'\t' read -r kind version sha256 image; do
     [ "$kind" != image ] || break
   done <"$PINS"
-  PIN_SOURCE=docker://$PIN_SOURCE
+  PIN=([name]=dcgm-exporter [version]=$version [sha256]=$sha256 [url]=docker://$image)
 }
 
 # A DCGM that does not know the GPU gives no metrics of it, or none at all.
 gpu_exporter::check_gpu() {
-  local gpu kind word least source dcgm=${PIN_VERSION%%-*}
+  local gpu kind word least source dcgm=${PIN[version]%%-*}
   gpu=$(timeout --kill-after=5 "$NVIDIA_SMI_TIMEOUT_S" nvidia-smi --query-gpu=name --format=csv,noheader) ||
-    log::die "nvidia-smi does not answer" "is the driver loaded? run 'nvidia-smi' and 'dmesg | grep -i nvrm' on this node"
+    log::die "nvidia-smi does not answer" \
+      "is the driver loaded? run 'nvidia-smi' and 'dmesg | grep -i nvrm' on this node"
   while IFS=$'\t' read -r kind word least source; do
     [[ $kind == minimum && $gpu =~ (^|[ -])$word([ -]|$) ]] || continue
     [ "$(printf '%s\n%s\n' "$least" "$dcgm" | sort --version-sort | head --lines=1)" = "$least" ] || log::die \
-      "DCGM $dcgm does not know the $word: it needs $least ($source)" "correct the line dcgm-exporter of $SLIPWAY_SITE_SOFTWARE"
+      "DCGM $dcgm does not know the $word: it needs $least ($source)" \
+      "correct the line dcgm-exporter of $SLIPWAY_SITE_SOFTWARE"
   done <"$PINS"
 }
 
 gpu_exporter::import() { # SQSH_FILE
-  local image=${PIN_SOURCE#docker://} file
-  if [[ $PIN_SOURCE != docker://* ]] || gpu_exporter::in_mirror; then
-    software::download dcgm-exporter
-    file=$SOFTWARE_FILE
+  local image=${PIN[url]#docker://} digest=${PIN[sha256]} file
+  if [[ ${PIN[url]} != docker://* ]] || gpu_exporter::in_mirror; then
+    software::download PIN
+    file=${PIN[file]}
   else
     file=$HOME_DIR/import.sqsh
     rm -rf "$file" "$ENROOT_TEMP_PATH"
     mkdir -p "$ENROOT_TEMP_PATH"
     # The digest in the tag's place: every version of enroot takes it, and hands it on as it is.
-    timeout --kill-after=30 "$IMPORT_TIMEOUT_S" enroot import --output "$file" "docker://$image:sha256:$PIN_SHA256" ||
-      log::die "enroot cannot import $image:sha256:${PIN_SHA256:0:12}" \
-        "is the registry reachable? else put dcgm-exporter-$PIN_VERSION.sqsh into SOFTWARE_MIRROR, or the exporter into the AMI"
+    timeout --kill-after=30 "$IMPORT_TIMEOUT_S" enroot import --output "$file" "docker://$image:sha256:$digest" ||
+      log::die "enroot cannot import $image:sha256:${digest:0:12}" \
+        "is the registry reachable? else put dcgm-exporter-${PIN[version]}.sqsh into SOFTWARE_MIRROR, or the exporter \
+into the AMI"
   fi
-  unsquashfs -s "$file" >/dev/null || log::die "$file is no squash file" "remove it and start slipway-gpu-exporter.service"
+  unsquashfs -s "$file" >/dev/null ||
+    log::die "$file is not a squash file" "remove it and start slipway-gpu-exporter.service"
   mv --no-target-directory "$file" "$1"
 }
 
-# With a mirror the image may be a file of it; sets what software::download needs.
+# The mirror may have the image as a file; then PIN is that file.
 gpu_exporter::in_mirror() {
-  local mirror sums found=1
+  local mirror sums file=dcgm-exporter-${PIN[version]}.sqsh status=0
   mirror=$(env::get SOFTWARE_MIRROR '')
   [ -n "$mirror" ] || return 1
-  SOFTWARE_VERSION=$PIN_VERSION SOFTWARE_URL=$mirror/dcgm-exporter-$PIN_VERSION.sqsh
   sums=$(mktemp)
-  if fetch::once "${mirror%/}/SHA256SUMS" "$sums" && grep --quiet --fixed-strings "${SOFTWARE_URL##*/}" "$sums"; then found=0; fi
+  { fetch::once "${mirror%/}/SHA256SUMS" "$sums" && grep --quiet --fixed-strings "$file" "$sums"; } || status=$?
   rm -f "$sums"
-  return "$found"
+  [ "$status" -ne 0 ] || PIN[url]=$mirror/$file
+  return "$status"
 }
 
 gpu_exporter::prepare() {
@@ -93,7 +95,7 @@ gpu_exporter::prepare() {
     "put DCGM's exporter into the AMI at $PROGRAM, or use an AMI with enroot"
   gpu_exporter::pin
   gpu_exporter::check_gpu
-  name=${PIN_SHA256:0:12} file=$HOME_DIR/${PIN_SHA256:0:12}.sqsh
+  name=${PIN[sha256]:0:12} file=$HOME_DIR/${PIN[sha256]:0:12}.sqsh
   mkdir -p "$ENROOT_DATA_PATH" "$ENROOT_CACHE_PATH" "$ENROOT_CONFIG_PATH"
   file::lock "$HOME_DIR/lock"
   exec 9>"$HOME_DIR/lock"
@@ -103,7 +105,8 @@ gpu_exporter::prepare() {
     # Unpacked under another name, so that a killed run never leaves half a container under the right one.
     rm -rf "$ENROOT_DATA_PATH/unpacking"
     timeout --kill-after=30 "$IMPORT_TIMEOUT_S" enroot create --name unpacking "$file" ||
-      log::die "enroot cannot unpack $file" "is $HOME_DIR full? see 'df -h $HOME_DIR'; remove the file and start the unit again"
+      log::die "enroot cannot unpack $file" \
+        "is $HOME_DIR full? see 'df -h $HOME_DIR'; remove the file and start the unit again"
     mv --no-target-directory "$ENROOT_DATA_PATH/unpacking" "$ENROOT_DATA_PATH/$name"
   fi
   find "$ENROOT_DATA_PATH" -mindepth 1 -maxdepth 1 ! -name "$name" -exec rm -rf {} +
@@ -126,14 +129,15 @@ gpu_exporter::run() {
 gpu_exporter::verify() {
   local end=$((SECONDS + VERIFY_TIMEOUT_S))
   until curl --fail --silent --max-time 5 --noproxy '*' --output /dev/null "$URL"; do
-    kill -0 "$MAINPID" 2>/dev/null || log::die "the exporter ended at once (see the lines above)" "read $LOG and 'nvidia-smi'"
+    kill -0 "$MAINPID" 2>/dev/null ||
+      log::die "the exporter ended at once (see the lines above)" "read $LOG and 'nvidia-smi'"
     [ "$SECONDS" -lt "$end" ] || log::die "no answer on $URL after $VERIFY_TIMEOUT_S s" "read $LOG and 'nvidia-smi'"
     sleep 1
   done
   gpu_exporter::status 'done' "answers on $URL"
 }
 
-# systemd calls it after every end; what this start died of, where the log has it, is the reason.
+# systemd calls it after every end. The reason is the last log::die of this start, if the log has one.
 gpu_exporter::stopped() {
   [ "${SERVICE_RESULT:-success}" != success ] || return 0
   local died said hint

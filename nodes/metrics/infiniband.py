@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def efa_devices(sysfs: Path) -> list[Path]:
-    """Directories of the devices below ``sysfs`` (such as /sys) that the driver efa has, by name."""
+    """Directories of the devices below `sysfs` (such as /sys) that the driver efa has, by name."""
     return [device for device in sorted((sysfs / "class/infiniband").glob("*")) if _driver(device) == "efa"]
 
 
 def _driver(device: Path) -> str:
-    """The driver, as the kernel tells udev; empty for a device without one, or one that goes away just now."""
+    """Return the driver, as in the kernel's uevent; empty for a device without one, or just removed."""
     try:
         lines = (device / "device/uevent").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

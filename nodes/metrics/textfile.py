@@ -1,6 +1,6 @@
-"""What the collectors share: metrics as text for the node exporter's textfile collector, and reading in bounded time.
+"""Shared by the collectors: metrics as text for the node exporter's textfile collector, and reading in bounded time.
 
-Runs on nodes: Python 3.9, standard library only. It lies beside the programs that import it.
+Runs on nodes: Python 3.9, standard library only.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from nodes.lib.state import put
 
 DIRECTORY = Path("/var/lib/node-exporter/textfile")
 LOCKS = Path("/run/slipway")
@@ -57,20 +59,15 @@ def publish(path: Path, text: str) -> None:
     if not text:
         path.unlink(missing_ok=True)
         return
-    fresh = path.with_name(f".{path.name}.new")  # the node exporter reads *.prom only
-    fresh.write_text(text, encoding="utf-8")
-    fresh.chmod(0o644)
-    fresh.replace(path)
+    put(path, text)
 
 
 def within(seconds: float, lock: Path, work: Callable[[], str]) -> str:
-    """Return what ``work`` gives, asked in a process of its own.
+    """Return the result of `work`, which runs in its own process.
 
     A read of a file system whose server is gone can hang where not even SIGKILL reaches it. The child keeps the lock
-    for as long as it exists, so at most one such process is ever there, and this one goes on.
-
-    Raises:
-        CollectorError: no answer in time, an error in ``work``, or the child of an earlier run still hangs.
+    for as long as it exists, so at most one such process exists, and this one continues. Raises CollectorError if there
+    is no answer in time, if `work` fails, or if the child of an earlier run still hangs.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a") as held:
@@ -95,7 +92,7 @@ def _answer(begin: int, work: Callable[[], str]) -> None:
     """The child: write b"+" and the text, or b"-" and the error, and end without any clean-up of the parent's."""
     try:
         reply = b"+" + work().encode()
-    except Exception as error:  # whatever it is, the parent tells it
+    except Exception as error:  # the parent reports it, whatever it is
         reply = b"-" + f"{type(error).__name__}: {error}".encode()
     with contextlib.suppress(OSError), os.fdopen(begin, "wb") as out:
         out.write(reply)

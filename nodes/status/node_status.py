@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """What this node knows of itself, as one JSON object: release, steps, background work, health; on the head node also
 Slurm, the other nodes and the last acceptance. Reads only, in bounded time.
 
@@ -25,10 +25,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the bundle
+
+from nodes.lib import env
+from nodes.lib.state import put
+
 SCHEMA = 1
 STATE = Path("/var/lib/slipway")
 CURRENT = Path("/opt/slipway/current")
-NODE_ENV = Path("/etc/slipway/node.env")
+NODE_ENV = env.NODE_ENV
 SLURM_CONF = Path("/opt/slurm/etc/slurm.conf")
 FSX = "/fsx"
 SHARED_PLACE = "logs/slipway/nodes"
@@ -93,7 +98,7 @@ def own() -> dict[str, Any]:
 
 
 def release() -> dict[str, Any]:
-    """Releases by the first 12 digits of their bundle's sha256; ``failed``: one that was tried after ``good``."""
+    """Releases by the first 12 digits of their bundle's sha256; `failed`: one that was tried after `good`."""
     good = _text(STATE / "good-release").partition("\n")[0]
     tried = STATE / "failed-release"
     failed = _text(tried / "release").strip()
@@ -128,7 +133,7 @@ def health() -> dict[str, Any] | None:
 
 
 def slurm() -> dict[str, Any]:
-    """Nodes with their state and reason, jobs counted; ``error`` when Slurm does not answer."""
+    """Nodes with their state and reason, jobs counted; `error` when Slurm does not answer."""
     nodes: dict[str, dict[str, str]] = {}
     try:
         for line in _slurm("sinfo", "--noheader", "--Node", "--format=%N|%P|%T|%E"):
@@ -171,14 +176,13 @@ def _why(error: Exception) -> str:
 
 def fsx() -> Path:
     """Where it is mounted, by node.env."""
-    lines = [line for line in _text(NODE_ENV).splitlines() if line.startswith("FSX_MOUNT=")]
-    return Path(lines[-1].partition("=")[2] if lines else FSX)
+    return Path(env.read(NODE_ENV).get("FSX_MOUNT") or FSX)
 
 
 def share() -> int:
-    """Put ``own`` at FSX/logs/slipway/nodes/HOST.json, whole or not at all."""
+    """Put `own` at FSX/logs/slipway/nodes/HOST.json, whole or not at all."""
     root = fsx()
-    if not os.path.ismount(root):  # else the file would lie below the mount point, where nobody finds it
+    if not os.path.ismount(root):  # else the file would be hidden below the mount point
         print(f"slipway: {root} is not mounted: the state of this node is known on this node alone", file=sys.stderr)
         return NO
     place = root / SHARED_PLACE
@@ -187,10 +191,7 @@ def share() -> int:
     found["steps"] = [step for step in found["steps"] if not step["step"].endswith(f"/{OWN_STEP}")]
     if _same(_object(place / f"{found['host']}.json"), found):
         return OK
-    fresh = place / f".{found['host']}.new"
-    fresh.write_text(json.dumps(found) + "\n", encoding="utf-8")
-    fresh.chmod(0o644)
-    fresh.replace(place / f"{found['host']}.json")
+    put(place / f"{found['host']}.json", json.dumps(found) + "\n")
     return OK
 
 
@@ -244,7 +245,7 @@ def acceptance(results: Path) -> dict[str, Any] | None:
 
 
 def _shared_in_time() -> dict[str, Any]:
-    """``shared`` by a process of its own: one that waits for a dead file system cannot be ended, only left alone."""
+    """`shared` by a process of its own: one that waits for a dead file system cannot be ended, only left alone."""
     reader = subprocess.Popen(
         [sys.executable, str(Path(__file__).resolve()), "--shared"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -278,7 +279,7 @@ def expect(sha256: str) -> int:
 
 
 def _objects(directory: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a directory, in the order of their names; what is none is left out."""
+    """Return the JSON objects of a directory, in the order of their names; other files are left out."""
     found = (_object(path) for path in sorted(directory.glob("*.json")))
     return [one for one in found if one]
 
@@ -292,7 +293,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    """Of a plain file, the first ``MOST`` characters; users may have put a link or a pipe in the place of a report."""
+    """Of a plain file, the first `MOST` characters; users may have put a link or a pipe in the place of a report."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "r", encoding="utf-8", errors="replace") as stream:

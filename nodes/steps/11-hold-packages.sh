@@ -11,24 +11,26 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../lib/all.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 
-# Other updates, security included, go on. A new kernel without its Lustre module leaves /fsx unmounted
-# (aws-parallelcluster issues 4057, 5746); a new fabric manager with the old driver leaves the GPUs without NVLink (3034).
-readonly HOLD_KINDS='^(linux-(aws|generic|image|headers|modules|cloud-tools|tools)|kernel|lustre-client|kmod-lustre|(lib)?nvidia|kmod-nvidia|cuda-drivers|efa|libfabric|rdma-core|libnccl-ofi|aws-ofi-nccl|dkms)'
+# Other updates, security included, are still installed. A new kernel without its Lustre module leaves /fsx unmounted
+# (aws-parallelcluster issues 4057, 5746); a new fabric manager with the old driver leaves the GPUs without NVLink
+# (issue 3034).
+HOLD_KINDS='^(linux-(aws|generic|image|headers|modules|cloud-tools|tools)|kernel|lustre-client|kmod-lustre|(lib)?nvidia'
+readonly HOLD_KINDS+='|kmod-nvidia|cuda-drivers|efa|libfabric|rdma-core|libnccl-ofi|aws-ofi-nccl|dkms)'
 readonly HOLD_APT_CONF=/etc/apt/apt.conf.d/60slipway-hold
 readonly HOLD_DNF_CONF=/etc/dnf/dnf.conf
 readonly HOLD_DNF_MARK='# slipway: in step with the image; a deliberate update: dnf --disableexcludes=main upgrade NAME'
 
 hold::main() {
-  local found=0
+  local known=0
   if command -v dpkg-query >/dev/null; then
     hold::apt
-    found=1
+    known=1
   fi
   if [ -f "$HOLD_DNF_CONF" ]; then
     hold::dnf
-    found=1
+    known=1
   fi
-  [ "$found" -eq 1 ] || log::die "neither dpkg nor $HOLD_DNF_CONF is here: nothing holds kernel and driver" \
+  [ "$known" -eq 1 ] || log::die "neither dpkg nor $HOLD_DNF_CONF is here: nothing holds kernel and driver" \
     "take one of ParallelCluster's images"
 }
 
@@ -49,7 +51,7 @@ hold::apt() {
   # shellcheck disable=SC2016  # dpkg-query fills these in
   list=$(dpkg-query --show --showformat '${db:Status-Status} ${db:Status-Want} ${binary:Package}\n') ||
     log::die "dpkg-query cannot list the installed packages" "run 'dpkg --audit' on this node"
-  # Held packages are left alone by apt-get upgrade; this list also keeps unattended-upgrades from new ones.
+  # apt-get upgrade leaves held packages alone; this list also keeps unattended-upgrades from installing new ones.
   file::put - "$HOLD_APT_CONF" 0644 <<CONF
 // Kernel, Lustre client, NVIDIA driver and EFA stay at the image's versions; a deliberate update: apt-mark unhold NAME
 Unattended-Upgrade::Package-Blacklist { "${HOLD_KINDS#^}"; };
@@ -62,7 +64,8 @@ CONF
   mapfile -t wanted <<<"$wanted"
   # At boot another program may hold the package database's lock.
   retry::run 3 5 hold::set "${wanted[@]}" ||
-    log::die "cannot hold packages: ${wanted[*]}" "is another apt running? 'fuser /var/lib/dpkg/lock', then run this step again"
+    log::die "cannot hold packages: ${wanted[*]}" \
+      "is another apt running? 'fuser /var/lib/dpkg/lock', then run this step again"
   log::info "held: ${wanted[*]}"
 }
 
@@ -85,7 +88,8 @@ hold::dnf() {
         ;;
     esac
   done <"$HOLD_DNF_CONF"
-  own=$(printf '%s\n' "${own//,/ }" "$(hold::of "$installed")" | tr --squeeze-repeats ' \t' '\n' | sort --unique | sed '/^$/d' | paste --serial --delimiters ' ')
+  own=$(printf '%s\n' "${own//,/ }" "$(hold::of "$installed")" | tr --squeeze-repeats ' \t' '\n' | sort --unique |
+    sed '/^$/d' | paste --serial --delimiters ' ')
   printf '%s\n' '[main]' "$HOLD_DNF_MARK" "excludepkgs=$own" ${kept[@]+"${kept[@]}"} | file::put - "$HOLD_DNF_CONF" 0644
   log::info "dnf leaves alone: ${own:-nothing}"
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Starts the node exporter (port 9100), and what gives it EFA and Lustre metrics.
+# Starts the node exporter (port 9100), and the timer that writes EFA and Lustre metrics for it.
 # needs: systemd, the pinned node_exporter release or a mirror
 # runs on: headnode compute
 # permission: root
@@ -13,20 +13,19 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 # shellcheck source-path=SCRIPTDIR source=../metrics/timer.sh
 source "$SLIPWAY_BUNDLE/nodes/metrics/timer.sh"
 
-readonly NODE_EXPORTER_UNIT=slipway-node-exporter.service
-readonly NODE_EXPORTER_URL=http://127.0.0.1:9100/metrics
-readonly NODE_EXPORTER_HOME=/var/lib/node-exporter
+readonly UNIT=slipway-node-exporter.service
+readonly UNIT_FILE=/etc/systemd/system/$UNIT
 
 node_exporter::main() {
   env::load "$SLIPWAY_NODE_ENV"
   software::install node_exporter node_exporter
   unit::user node-exporter
-  file::directory "$NODE_EXPORTER_HOME" 0755
-  file::directory "$NODE_EXPORTER_HOME/textfile" 0755
-  file::put "$SLIPWAY_BUNDLE/nodes/metrics/units/$NODE_EXPORTER_UNIT" "/etc/systemd/system/$NODE_EXPORTER_UNIT" 0644
-  unit::ensure "$NODE_EXPORTER_UNIT" "/etc/systemd/system/$NODE_EXPORTER_UNIT" "$SLIPWAY_SOFTWARE_DIR/node_exporter/current/.sha256"
+  file::directory /var/lib/node-exporter 0755
+  file::directory /var/lib/node-exporter/textfile 0755
+  file::put "$SLIPWAY_BUNDLE/nodes/metrics/units/$UNIT" "$UNIT_FILE" 0644
+  unit::ensure "$UNIT" "$UNIT_FILE" "$SLIPWAY_SOFTWARE_DIR/node_exporter/current/.sha256"
   metrics::timer node-metrics
-  unit::wait_http "$NODE_EXPORTER_UNIT" "$NODE_EXPORTER_URL"
+  unit::wait_http "$UNIT" http://127.0.0.1:9100/metrics
 }
 
 node_exporter::main

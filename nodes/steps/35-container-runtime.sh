@@ -3,7 +3,7 @@
 # needs: enroot and spank_pyxis.so of the image; without enroot it does nothing
 # runs on: headnode compute
 # permission: root
-# how often: once a node; safe to run again: Slurm is told only what changed
+# how often: once a node; safe to run again: Slurm reads its configuration again only when it changed
 # on failure: report
 # timeout: 90 s
 # takes: about 0.6 s
@@ -12,7 +12,7 @@ set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 
 # enroot's configuration and directories are each node's own; Slurm's plug-in stack is below /opt/slurm, which the head
-# node shares with all others. Source: the ParallelCluster guide, "Running containerized jobs with Pyxis" (read 2026-11).
+# node shares with all others. Source: ParallelCluster guide, "Running containerized jobs with Pyxis" (read 2026-11).
 
 readonly RUNTIME_STORAGE=/var/lib/enroot
 readonly RUNTIME_NVME=/scratch
@@ -22,7 +22,7 @@ readonly RUNTIME_TIMEOUT_S=30
 readonly RUNTIME_NOTE=$SLIPWAY_STATE_DIR/pyxis.sha256
 readonly RUNTIME_NAMESPACES=/proc/sys/kernel/apparmor_restrict_unprivileged_userns
 
-# The instance's NVMe where everybody may write to it, else the root disk.
+# The instance's NVMe if every user may write to it, else the root disk.
 runtime::storage() {
   if mountpoint --quiet "$RUNTIME_NVME" && (($((8#$(stat --format %a "$RUNTIME_NVME"))) & 2)); then
     printf '%s' "$RUNTIME_NVME"
@@ -40,7 +40,7 @@ runtime::enroot() {
   timeout "$RUNTIME_TIMEOUT_S" systemd-tmpfiles --create /etc/tmpfiles.d/slipway-containers.conf
 }
 
-# Ubuntu 24.04 forbids what enroot lives on: namespaces of users without rights (enroot issue 247).
+# Ubuntu 24.04 forbids what enroot needs: user namespaces of unprivileged users (enroot issue 247).
 runtime::namespaces() {
   [ -e "$RUNTIME_NAMESPACES" ] || return 0
   file::put - /etc/sysctl.d/90-slipway-containers.conf 0644 <<'CONF'
@@ -73,15 +73,16 @@ runtime::plugstack() {
   fi
 }
 
-# Tells Slurm only what it was not told yet; noted after that, so a run that was killed in between tells it again.
+# Slurm reads its configuration only when it changed. The note is written afterwards, so a killed run is repeated.
 runtime::reconfigure() {
   local wanted
-  wanted=$({ cat "$RUNTIME_SLURM/plugstack.conf" "$RUNTIME_SLURM"/plugstack.conf.d/*.conf 2>/dev/null || true; } | sha256sum)
+  wanted=$({ cat "$RUNTIME_SLURM"/{plugstack.conf,plugstack.conf.d/*.conf} 2>/dev/null || true; } | sha256sum)
   if [ "$wanted" = "$(cat "$RUNTIME_NOTE" 2>/dev/null)" ] || ! systemctl is-active --quiet slurmctld; then
     return 0
   fi
   timeout --kill-after=5 "$RUNTIME_TIMEOUT_S" scontrol reconfigure ||
-    log::die "slurmctld did not read its configuration anew" "run 'scontrol reconfigure', and see /var/log/slurmctld.log"
+    log::die "slurmctld did not read its configuration again" \
+      "run 'scontrol reconfigure', and see /var/log/slurmctld.log"
   mkdir -p "$SLIPWAY_STATE_DIR"
   printf '%s\n' "$wanted" | file::put - "$RUNTIME_NOTE" 0644
 }
@@ -96,7 +97,7 @@ runtime::head() { # PYXIS
     rm -f "$conf"
     log::info "removed $conf"
   fi
-  # Never on: nothing to tell.
+  # Never switched on: Slurm has nothing to read.
   [ "$1" = true ] || [ -f "$RUNTIME_NOTE" ] || return 0
   runtime::reconfigure
 }
@@ -106,7 +107,8 @@ runtime::main() {
   env::load "$SLIPWAY_NODE_ENV"
   pyxis=$(env::get CONTAINERS_PYXIS true)
   [[ $pyxis =~ ^(true|false)$ ]] ||
-    log::die "$SLIPWAY_NODE_ENV: CONTAINERS_PYXIS = '$pyxis': neither true nor false" "correct CONTAINERS_PYXIS in /etc/slipway/site.env"
+    log::die "$SLIPWAY_NODE_ENV: CONTAINERS_PYXIS = '$pyxis': neither true nor false" \
+      "correct CONTAINERS_PYXIS in /etc/slipway/site.env"
   if ! command -v enroot >/dev/null; then
     log::info "enroot is not in this image: nothing to configure"
     return 0

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Writes what the CloudWatch agent collects for us, and tells the agent where it is there.
+# Writes the CloudWatch agent's configuration for metrics and logs, and loads it where the agent is installed.
 # needs: python3; the agent is optional
 # runs on: headnode compute
 # permission: root
-# how often: once a node; safe to run again: the agent is told only when the file changed
+# how often: once a node; safe to run again: the agent loads the file only when it changed
 # on failure: report
 # timeout: 120 s
 # takes: about 0.2 s
@@ -11,17 +11,17 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../lib/all.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 
-# ParallelCluster runs the agent with a configuration of its own: ours is appended, never put in its place. The agent
-# knows one metrics namespace only, and ParallelCluster's alarms of the head node read its default one; where
-# ParallelCluster collects metrics itself, ours is therefore loaded with the logs alone.
+# ParallelCluster runs the agent with its own configuration: ours is appended and never replaces it. The agent knows one
+# metrics namespace only, and ParallelCluster's alarms of the head node read its default one. Where ParallelCluster
+# collects metrics, ours is therefore loaded with the logs alone.
 
 readonly CLOUDWATCH_HOME=/opt/aws/amazon-cloudwatch-agent
 readonly CLOUDWATCH_CTL=$CLOUDWATCH_HOME/bin/amazon-cloudwatch-agent-ctl
-# The agent keeps what it is told by the file's last name: ParallelCluster's is amazon-cloudwatch-agent.json, and a file
-# of the same name would be put in its place (aws/amazon-cloudwatch-agent, cmd/config-downloader/downloader.go).
+# The agent keeps configurations by the last part of their path. ParallelCluster's is amazon-cloudwatch-agent.json; a
+# file of the same name would replace it (aws/amazon-cloudwatch-agent, cmd/config-downloader/downloader.go).
 readonly CLOUDWATCH_CONFIG=/etc/slipway/slipway.json
 readonly CLOUDWATCH_LOADED=$SLIPWAY_STATE_DIR/cloudwatch-agent.loaded
-# Where ParallelCluster's configuration is, by its version (aws-parallelcluster-cookbook, write_cloudwatch_agent_json.py).
+# ParallelCluster's configuration, by version (aws-parallelcluster-cookbook, write_cloudwatch_agent_json.py).
 readonly PCLUSTER_CLOUDWATCH_CONFIGS=(
   /etc/parallelcluster/amazon-cloudwatch-agent/amazon-cloudwatch-agent.json
   "$CLOUDWATCH_HOME/etc/amazon-cloudwatch-agent.json"
@@ -49,7 +49,8 @@ cloudwatch::load() {
   if cmp --silent "$CLOUDWATCH_CONFIG" "$CLOUDWATCH_LOADED"; then
     return 0
   fi
-  timeout --kill-after=5 "$CLOUDWATCH_TIMEOUT_S" "$CLOUDWATCH_CTL" -a append-config -m ec2 -s -c "file:$CLOUDWATCH_CONFIG" ||
+  timeout --kill-after=5 "$CLOUDWATCH_TIMEOUT_S" \
+    "$CLOUDWATCH_CTL" -a append-config -m ec2 -s -c "file:$CLOUDWATCH_CONFIG" ||
     log::die "the CloudWatch agent refuses $CLOUDWATCH_CONFIG" "see $CLOUDWATCH_HOME/logs/configuration-validation.log"
   file::put "$CLOUDWATCH_CONFIG" "$CLOUDWATCH_LOADED" 0644
 }

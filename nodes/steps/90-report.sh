@@ -13,7 +13,8 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 
 report::main() {
   "$SLIPWAY_BUNDLE/nodes/status/node_status.py" --share ||
-    log::die "the state of this node could not be shared (see the lines above)" "is the shared file system mounted, full or read-only? see 'df -h'"
+    log::die "the state of this node could not be shared (see the lines above)" \
+      "is the shared file system mounted, full or read-only? see 'df -h'"
 }
 
 report::main

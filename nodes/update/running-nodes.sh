@@ -1,8 +1,8 @@
 #!/bin/bash
-# running-nodes.sh: brings the compute nodes that are up to the release of the head node, each when its jobs have ended.
+# running-nodes.sh: updates the running compute nodes to the release of the head node, each when its jobs have ended.
 #
-# A node that starts later takes the release by itself. For one that is up a Slurm job is submitted that takes the whole
-# node: it waits for the jobs that run there, touches none, and goes before those that wait.
+# A node that starts later gets the release at its start. For a running node it submits a Slurm job that takes the whole
+# node: the job waits for the running jobs, touches none of them, and runs before the waiting ones.
 #
 # needs:       Slurm; the nodes' states in FSX/logs/slipway/nodes (90-report.sh)
 # permission:  root
@@ -28,18 +28,18 @@ running::nodes_up() {
   local listed name partition state
   declare -gA PARTITIONS=()
   listed=$(running::slurm sinfo --noheader --Node --format='%N %R %T') ||
-    log::die "Slurm does not say which nodes are up" "see 'systemctl status slurmctld', then run this again"
+    log::die "Slurm does not list the nodes that are up" "see 'systemctl status slurmctld', then run this again"
   while read -r name partition state; do
     [[ ! $state =~ $UP ]] || PARTITIONS[$name]=$partition
   done <<<"$listed"
 }
 
-# Sets WAITING[node] for each node that has its job already: root's, for anybody may give a job that name.
+# Sets WAITING[node] for each node that has its job already: root's, since any user may give a job that name.
 running::jobs() {
   local listed wanted where
   declare -gA WAITING=()
   listed=$(running::slurm squeue --noheader --user=root --name="$JOB" --format='%n|%N') ||
-    log::die "Slurm does not say which jobs there are" "see 'systemctl status slurmctld', then run this again"
+    log::die "Slurm does not list the jobs" "see 'systemctl status slurmctld', then run this again"
   while IFS='|' read -r wanted where; do
     [ -z "$wanted$where" ] || WAITING[${where:-$wanted}]=yes
   done <<<"$listed"
@@ -72,7 +72,7 @@ running::main() {
   [ "${#failed[@]}" -eq 0 ] ||
     log::die "no job could be submitted for ${failed[*]}: they keep their release until they start anew" \
       "see 'scontrol show node', then run $SLIPWAY_BUNDLE/nodes/update/running-nodes.sh"
-  log::info "${#PARTITIONS[@]} nodes are up, $old of them with another release than $wanted; $submitted jobs $JOB submitted"
+  log::info "${#PARTITIONS[@]} nodes are up, $old with another release than $wanted; submitted $submitted jobs $JOB"
 }
 
 running::main

@@ -17,34 +17,24 @@ import jinja2
 import markupsafe
 import pytest
 
+from slipway.bundle import node_env_values
+from slipway.settings import load_settings
+
 from . import host as machine
 
 ROOT = Path(__file__).resolve().parents[2]
 LOAD = "/srv/load-bundle.sh {kind} us-east-1 /slipway/ml/bundle"  # the bootstrap action, of head or compute
-NODE_ENV = {
+NODE_ENV = node_env_values(load_settings(ROOT / "clusters/rehearsal.yaml")) | {
     "CLUSTER_NAME": "ml",
     "REGION": "us-east-1",
-    "FSX_MOUNT": "/fsx",
-    "RESULTS_BUCKET": "",
-    "AMP_REMOTE_WRITE_URL": "",
+    "NODE_KIND": "compute",
     "LOG_GROUP": "/aws/parallelcluster/ml",
     "PROMETHEUS_RETENTION_DAYS": "30",
-    "NCCL_SOURCE": "image",
     "NCCL_VERSION": "v2.28.7-1",
     "OFI_VERSION": "v1.17.2-aws",
-    "NCCL_ENVIRONMENT": "recommended",
-    "NCCL_GPU_ARCHS": "90",
-    "HEALTH_ENABLED": "true",
-    "HEALTH_DRAIN": "true",
-    "HEALTH_RESUME": "false",
-    "HEALTH_INTERVAL_S": "60",
-    "NGC_SECRET_ARN": "",
-    "CONTAINERS_AT_ONCE": "",
-    "CONTAINERS_FORMAT": "enroot",
-    "CONTAINERS_PYXIS": "true",
+    "ACCEPTANCE_BUILD_WAIT_S": "360",
     "SOFTWARE_MIRROR": "s3://mirror",
     "ACCEPTANCE_SCENARIO": "none",
-    "ACCEPTANCE_BUILD_WAIT_S": "360",
     "STEP_TIMEOUT_S": "300",
 }
 # Acts as `aws` does for what the scripts use: copies objects out of a directory, fails on what is not there; every
@@ -94,9 +84,7 @@ def bundle_files() -> dict[str, tuple[bytes, int]]:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 files[str(path.relative_to(ROOT))] = (path.read_bytes(), path.stat().st_mode & 0o755)
-    template = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)  # noqa: S701  (no HTML)
-    text = template.from_string((ROOT / "templates/node.env.j2").read_text()).render(NODE_ENV)
-    files["node.env"] = (f"{text}NODE_KIND=compute\n".encode(), 0o644)
+    files["node.env"] = ("".join(f"{key}={value}\n" for key, value in NODE_ENV.items()).encode(), 0o644)
     files["containers.txt"] = (b"# images\ndocker://nvcr.io#nvidia/pytorch:24.01-py3\n", 0o644)
     files["acceptance.json"] = (b"{}\n", 0o644)
     files["instances.json"] = (b'{"schema": 1, "queues": {}, "instance_types": {}}\n', 0o644)

@@ -210,7 +210,7 @@ LONELY = {
         f"{FRESH}; cp -r {MIRROR} /srv/s3/thin; cd /srv/s3/thin; mkdir a; tar czf node_exporter-1.9.1.linux-amd64.tar.gz a; "
         "sha256sum *.tar.gz >SHA256SUMS; echo SOFTWARE_MIRROR=s3://thin >>/etc/slipway/node.env",
         f"cp {CURRENT}/node.env /etc/slipway/node.env",
-        "node_exporter-1.9.1.linux-amd64.tar.gz holds no program node_exporter",
+        "node_exporter-1.9.1.linux-amd64.tar.gz has no program node_exporter",
     ),
 }
 

@@ -79,7 +79,7 @@ def test_an_import_as_root_follows_and_waits_for_nothing_of_a_user(clean: Host, 
 def test_a_pipe_in_the_place_of_an_images_lock_is_told(clean: Host) -> None:
     mallory(clean, f"mkfifo {IMAGES}/.{NAME}.lock")
     out = clean.run(f"{DOWNLOAD} /srv/list", check=False).stdout
-    assert "is no plain file" in out
+    assert "is not a plain file" in out
     assert f"{IMAGES}/.{NAME}.lock" in out
 
 
@@ -185,7 +185,7 @@ def test_an_import_that_was_killed_or_never_began_is_no_longer_waited_for(clean:
     # What ended well, or said itself how it ended, is left alone.
     before = clean.run(f"cat {state}").stdout
     clean.run(
-        "SERVICE_RESULT=exit-code /opt/slipway/current/nodes/background-ended.sh containers; /opt/slipway/current/nodes/background-ended.sh containers"
+        "SERVICE_RESULT=exit-code /opt/slipway/current/nodes/lib/state.py ended containers; /opt/slipway/current/nodes/lib/state.py ended containers"
     )
     assert clean.run(f"cat {state}").stdout == before
 

@@ -123,7 +123,7 @@ def files(host: Host) -> str:
         (f"login us-east-1 {PARAMETER}", "kind 'login'"),
         (f"head 'us east' {PARAMETER}", "region 'us east'"),
         ("head us-east-1 slipway/ml", "parameter 'slipway/ml'"),
-        ("head us-east-1 '/slipway/$(id)/bundle'", "is no /PATH/NAME"),
+        ("head us-east-1 '/slipway/$(id)/bundle'", "is not /PATH/NAME"),
     ],
 )
 def test_bad_arguments(node: Host, arguments: str, named: str) -> None:
@@ -166,8 +166,8 @@ def test_a_refusal_while_a_deployment_is_under_way_is_waited_for(node: Host) -> 
     [
         ("one", SHA["two"], f"s3://assets/one.gz has sha256 {SHA['one']}, expected {SHA['two']}"),
         ("gone", "c" * 64, "Key does not exist"),
-        ("one", "short", "holds no BUNDLE_URL=s3://... and BUNDLE_SHA256=..."),
-        ("one;reboot", SHA["one"], "holds no BUNDLE_URL=s3://... and BUNDLE_SHA256=..."),
+        ("one", "short", "has no BUNDLE_URL=s3://... or no BUNDLE_SHA256=..."),
+        ("one;reboot", SHA["one"], "has no BUNDLE_URL=s3://... or no BUNDLE_SHA256=..."),
     ],
 )
 def test_what_cannot_be_had_changes_nothing_and_is_told(node: Host, which: str, sha256: str, said: str) -> None:
@@ -177,7 +177,7 @@ def test_what_cannot_be_had_changes_nothing_and_is_told(node: Host, which: str, 
     code, out = load(node, check=False)
     assert code == 1
     assert said in out
-    assert "step=load-bundle exit=1 parameter /slipway/ml/bundle and its bundle cannot be had after 6 tries" in out
+    assert "step=load-bundle exit=1 cannot read parameter /slipway/ml/bundle or fetch its bundle, after 6 tries" in out
     assert in_use(node) == ("one", "one")
     assert node.run("ls -A /opt/slipway").stdout.split() == ["current", "releases"]
 
@@ -385,7 +385,7 @@ def test_a_running_node_takes_the_release_when_its_job_has_ended(compute: Host) 
     load(compute, SHA["two"])
     log = compute.run("cat /var/log/slipway/85-update-nodes.log").stdout
     assert (
-        f"1 nodes are up, 1 of them with another release than {SHA['two'][:12]}; 1 jobs slipway-update submitted" in log
+        f"1 nodes are up, 1 with another release than {SHA['two'][:12]}; submitted 1 jobs slipway-update" in log
     )
     # Asked again, the one that waits is enough. The job that runs is not touched.
     assert "1 of them with another release" in compute.run(UPDATE).stdout

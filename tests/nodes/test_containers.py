@@ -352,7 +352,7 @@ def test_registry_that_stands_still_is_given_up_in_bounded_time(head: Host, regi
     run = wanted(head, "docker://nvcr.io#nvidia/jax:24.01-py3")
     done = head.run(f"{KEYED} {run} --stall 1", check=False)
     assert done.returncode == 1
-    assert "no data moved for 1 s: the registry or the way to it stands still" in done.stdout
+    assert "no data moved for 1 s: the registry or the network path to it is stuck" in done.stdout
     assert head.run("pgrep -f blobs", check=False).stdout == ""  # nothing goes on behind our back
 
 

@@ -63,7 +63,7 @@ def test_name_and_apptainers_form() -> None:
         ("curl: (6) Could not resolve host: nvcr.io\n", "the registry could not be reached"),
         ("[ERROR] URL https://x/ returned error code: 403 Forbidden\n", "the registry refused the key"),
         ("[INFO] a\n[ERROR] Could not process JSON input\n", "[ERROR] Could not process JSON input"),
-        ("[INFO] Authenticating with user: $oauthtoken\n", "it failed without a word: is the key right and allowed to pull this image?"),
+        ("[INFO] Authenticating with user: $oauthtoken\n", "it failed without a message: is the key right and allowed to pull this image?"),
     ],
 )  # fmt: skip
 def test_what_enroot_says_and_what_it_means(said: str, meaning: str) -> None:

@@ -55,6 +55,10 @@ mkdir -p /opt/aws/amazon-cloudwatch-agent/etc/amazon-cloudwatch-agent.d
 cp "$file" "/opt/aws/amazon-cloudwatch-agent/etc/amazon-cloudwatch-agent.d/file_${file##*/}"
 """
 STEP = "/opt/slipway/current/{}"
+HEAD_STEPS = (
+    "nodes/steps/15-node-exporter",
+    *(f"headnode/steps/{name}" for name in ("20-prometheus", "25-slurm-targets", "26-slurm-metrics")),
+)
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +91,8 @@ def wait(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
 def head(machine: Host) -> Host:
     machine.put("/usr/local/bin/sinfo", SINFO, 0o755)
     machine.run("printf 'gpu-1|127.0.0.2|train|idle~|gpu:8\\n' >/srv/sinfo")
-    for name in ("15-node-exporter", "20-prometheus", "25-slurm-targets", "26-slurm-metrics"):
-        step(machine, f"headnode/steps/{name}.sh")
+    for name in HEAD_STEPS:
+        step(machine, f"{name}.sh")
     return machine
 
 
@@ -130,8 +134,8 @@ def test_steps_again_change_and_restart_nothing(head: Host) -> None:
     units = "systemctl show --property MainPID,ActiveEnterTimestamp slipway-node-exporter slipway-slurm-targets "
     units += "slipway-node-metrics.timer slipway-slurm-metrics.timer slipway-prometheus"
     before, running = head.snapshot("/etc/prometheus/targets"), head.run(units).stdout
-    for name in ("15-node-exporter", "20-prometheus", "25-slurm-targets", "26-slurm-metrics"):
-        step(head, f"headnode/steps/{name}.sh")
+    for name in HEAD_STEPS:
+        step(head, f"{name}.sh")
     after = head.snapshot("/etc/prometheus/targets")
     assert {
         p

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
@@ -19,13 +18,11 @@ from typing import Any
 
 import pytest
 
+from nodes.health import ask, checks, cli, facts, judge, report, slurm, smi, xid
 from slipway.bundle import instance_facts
 from slipway.settings import load_settings
 
 from .conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "nodes"))
-from health import ask, checks, cli, facts, judge, report, slurm, smi, xid  # type: ignore[import-not-found]
 
 RECORDED = Path(__file__).with_name("nvidia_smi")
 STANDIN = ROOT / "rehearsal/standins/nvidia-smi"
@@ -636,7 +633,7 @@ def test_hardware_faults_are_never_resumed(node: FakeNode) -> None:
 
 
 def test_reason_is_one_plain_line() -> None:
-    fault = judge.Fault("x", "", 'a "quoted" \n|line' + "y" * 300, "0", "", 1, 1, False)
+    fault = judge.Failure("x", "", 'a "quoted" \n|line' + "y" * 300, "0", "", 1, 1, False)
     text = slurm.reason([fault, fault])
     assert len(text) <= len(slurm.MARK) + slurm.REASON_LIMIT
     assert not set(text) & set("\"'|\n")
@@ -649,7 +646,7 @@ def test_reason_is_one_plain_line() -> None:
 def test_nvidia_smi_that_hangs_is_bounded_and_drains_after_three(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("health.node.SMI_LIMIT_S", 0.3)
+    monkeypatch.setattr("nodes.health.node.SMI_LIMIT_S", 0.3)
     node.gpus(hang=60)
     for expected in (0, 0, 1):
         assert node.run() == 1
@@ -778,14 +775,14 @@ def test_broken_memory_of_earlier_runs_is_left_behind(node: FakeNode) -> None:
 def test_state_that_cannot_be_kept_is_said(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    saved = report.save
+    saved = cli.put
 
     def full(path: Path, text: str) -> None:
         if path.name == "state.json":
             raise OSError(28, "No space left on device")
         saved(path, text)
 
-    monkeypatch.setattr(report, "save", full)
+    monkeypatch.setattr(cli, "put", full)
     assert node.run() == 3
     assert "No space left on device. Hint: df -h /run" in capsys.readouterr().err
 

@@ -146,7 +146,7 @@ def test_scratch(p5: Host) -> None:
     assert "/scratch is mounted" in step(p5, SCRATCH).stdout
     done = step(p5, SCRATCH, before="umount /scratch", check=False)
     assert done.returncode == 1
-    assert "/scratch is not mounted, but this instance type has 30400 GB of NVMe" in done.stdout
+    assert "/scratch is not mounted, but this type has 30400 GB of NVMe" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -64,14 +63,6 @@ Backfilling stats
 \tLast cycle: 250
 \tMax cycle:  900
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def beside() -> object:
-    """The programs import what lies beside them."""
-    sys.path.insert(0, str(COLLECTORS))
-    yield
-    sys.path.remove(str(COLLECTORS))
 
 
 def load(name: str) -> ModuleType:
@@ -136,7 +127,7 @@ def node(tmp_path: Path) -> Path:
 
 def collect(root: Path, *more: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
     arguments = ("--directory", str(root / "out"), "--locks", str(root / "run"), "--root", str(root), *more)
-    return run("node-metrics", *arguments, path=path)
+    return run("node_metrics", *arguments, path=path)
 
 
 def test_efa_counters_have_names_with_units(node: Path) -> None:
@@ -290,7 +281,7 @@ def slurm(tmp_path: Path) -> Path:
 
 def ask(slurm: Path, *more: str) -> subprocess.CompletedProcess[str]:
     arguments = ("--directory", str(slurm / "out"), "--targets", str(slurm / "out/slurm.json"), *more)
-    return run("slurm-metrics", *arguments, path=f"{slurm}/bin:{os.environ['PATH']}")
+    return run("slurm_metrics", *arguments, path=f"{slurm}/bin:{os.environ['PATH']}")
 
 
 def test_slurm_metrics(slurm: Path) -> None:
@@ -357,7 +348,7 @@ def test_slurms_own_endpoint_takes_the_place_of_ours(slurm: Path) -> None:
     ],
 )
 def test_endpoint_that_slurm_does_not_serve_is_not_used(config: str) -> None:
-    assert load("slurm-metrics").endpoint(config) == ""
+    assert load("slurm_metrics").endpoint(config) == ""
 
 
 @pytest.mark.parametrize(
@@ -370,7 +361,7 @@ def test_endpoint_that_slurm_does_not_serve_is_not_used(config: str) -> None:
     ],
 )  # fmt: skip
 def test_states(printed: str, word: str) -> None:
-    assert load("slurm-metrics").state(printed) == word
+    assert load("slurm_metrics").state(printed) == word
 
 
 @pytest.mark.parametrize(
@@ -381,7 +372,7 @@ def test_states(printed: str, word: str) -> None:
     ],
 )  # fmt: skip
 def test_gpus(gres: str, number: int) -> None:
-    assert load("slurm-metrics").count_gpus(gres) == number
+    assert load("slurm_metrics").count_gpus(gres) == number
 
 
 def test_slurm_that_hangs_is_bounded_and_told(slurm: Path) -> None:

@@ -300,7 +300,7 @@ def test_archive_that_is_none_is_refused(fresh: Host) -> None:
 def test_unpinned_version_is_not_built_until_it_is_pinned(fresh: Host) -> None:
     setting(fresh, SOFTWARE_MIRROR="")
     done = fresh.run(GUIDE, check=False)
-    assert "software.tsv does not know nccl 2.28.7-1" in done.stdout
+    assert "software.tsv has no line of nccl 2.28.7-1" in done.stdout
     assert "--pin" in done.stdout
     # Upstream, as far as this machine can reach it.
     fresh.put(

@@ -12,12 +12,10 @@ from .host import Host
 pytestmark = pytest.mark.hosts
 GOOD = "a" * 64
 HEAD, COMPUTE = LOAD.format(kind="head"), LOAD.format(kind="compute")
-USE = (ROOT / "nodes/use-bundle.sh").read_bytes()
-THIN = {
-    "nodes/use-bundle.sh": (USE, 0o755),
-    "nodes/lib/all.sh": (b"", 0o644),
-    "node.env": (b"A=1\n", 0o644),
-}
+USE = "/srv/thin/nodes/use-bundle.sh"
+SCRIPTS = [ROOT / "nodes/use-bundle.sh", *(ROOT / "nodes/lib").glob("*.*")]
+THIN = {str(path.relative_to(ROOT)): (path.read_bytes(), 0o755) for path in SCRIPTS}
+THIN["node.env"] = (b"A=1\n", 0o644)
 
 
 def bundle(version: str) -> bytes:
@@ -36,7 +34,8 @@ def bundle(version: str) -> bytes:
 @pytest.fixture
 def node(host: Host) -> Iterator[Host]:
     """The machine with nothing of Slipway installed."""
-    host.put("/srv/use-bundle.sh", USE, 0o755)
+    host.put("/srv/thin.tgz", pack(THIN))
+    host.run("mkdir -p /srv/thin && tar --extract --gzip --file /srv/thin.tgz --directory /srv/thin")
     yield host
     host.run("rm -rf /opt/slipway /etc/slipway /srv/s3/.slow")
 
@@ -48,14 +47,14 @@ def node(host: Host) -> Iterator[Host]:
         ("head s3://b/k", "2 arguments"),
         (f"login s3://bkt/k {GOOD}", "kind 'login'"),
         (f"head http://bkt/k {GOOD}", "bundle 'http://bkt/k'"),
-        (f"head 's3://bkt/$(id)' {GOOD}", "is no s3://BUCKET/KEY"),
+        (f"head 's3://bkt/$(id)' {GOOD}", "is not s3://BUCKET/KEY"),
         ("head s3://bkt/k abc", "sha256 'abc'"),
-        (f"head s3://bkt/k {GOOD} lower=1", "is no KEY=VALUE"),
-        (f"head s3://bkt/k {GOOD} $'K=a\\nB=b'", "is no KEY=VALUE"),
+        (f"head s3://bkt/k {GOOD} lower=1", "is not KEY=VALUE"),
+        (f"head s3://bkt/k {GOOD} $'K=a\\nB=b'", "is not KEY=VALUE"),
     ],
 )
 def test_bad_arguments(node: Host, arguments: str, named: str) -> None:
-    done = node.run(f"/srv/use-bundle.sh {arguments}", check=False)
+    done = node.run(f"{USE} {arguments}", check=False)
     assert done.returncode == 2
     assert done.stdout.startswith("slipway: FAULT host=head step=use-bundle exit=2 ")
     assert named in done.stdout
@@ -83,12 +82,12 @@ def test_bundle_without_a_setup_script_is_refused(node: Host) -> None:
     name_bundle(node, "thin", pack(THIN))
     done = node.run(COMPUTE, check=False)
     assert done.returncode == 1
-    assert "s3://assets/thin.gz holds no compute/setup-compute.sh" in done.stdout
+    assert "s3://assets/thin.gz has no compute/setup-compute.sh" in done.stdout
     assert node.run("ls -A /opt/slipway").stdout.split() == ["releases"]
 
 
 def test_release_that_is_not_there_is_refused(node: Host) -> None:
-    done = node.run(f"/srv/use-bundle.sh head s3://assets/old.gz {GOOD}", check=False)
+    done = node.run(f"{USE} head s3://assets/old.gz {GOOD}", check=False)
     assert done.returncode == 1
     assert (
         "step=use-bundle exit=1 release aaaaaaaaaaaa is not on this node. Hint: load-bundle.sh fetches it"
@@ -109,6 +108,15 @@ def test_failing_setup_keeps_its_exit_code_whatever_cannot_be_kept_of_it(node: H
     assert "the state of this node could not be shared" in done.stdout
 
 
+def test_the_umask_of_the_caller_changes_no_mode(node: Host) -> None:
+    name_bundle(node, "old", bundle("old"))
+    node.run(f"rm -f /run/slipway-*.lock; umask 077; {HEAD}")
+    daemons_read = "/opt/slipway /opt/slipway/releases /opt/slipway/current/ /opt/slipway/current/nodes /etc/slipway /etc/slipway/node.env"
+    locks = "/run/slipway-load.lock /run/slipway-use.lock"
+    modes = node.run(f"stat --format %a {daemons_read} {locks}").stdout.split()
+    assert modes == ["755", "755", "755", "755", "755", "644", "600", "600"]
+
+
 def test_kill_at_any_moment_leaves_a_whole_release(node: Host) -> None:
     name_bundle(node, "old", bundle("old"))
     node.run(HEAD)
@@ -124,14 +132,14 @@ def test_kill_at_any_moment_leaves_a_whole_release(node: Host) -> None:
     }}
     touch /srv/s3/.slow
     delay=0
-    while [ $delay -lt 900 ]; do
+    while [ $delay -lt 3000 ]; do
       rc=0
       timeout --signal=KILL $(printf '0.%03d' $((delay + 1))) bash -c '{HEAD}' >/dev/null 2>&1 || rc=$?
       whole || {{ echo "broken after $delay ms"; exit 1; }}
       [ $rc -ne 0 ] || break
-      delay=$((delay + 15))
+      delay=$((delay + 15 + delay / 20))
     done
-    echo "rounds $((delay / 15)) rc $rc"
+    echo "last after $delay ms: rc $rc"
     ls -A /opt/slipway /etc/slipway
     """
     out = node.run(script, timeout=120).stdout

@@ -10,7 +10,6 @@ from slipway import bundle
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import FILES
 from slipway.settings import Settings, load_settings
-from slipway.settings.rules.software import BUILD_SHARE
 
 EXAMPLES = sorted((FILES / "clusters").glob("*.yaml"))
 
@@ -43,10 +42,6 @@ def test_a_run_that_waited_for_the_build_still_finds_its_node_in_time(file: Path
     waited_s = int(bundle.node_env_values(settings)["ACCEPTANCE_BUILD_WAIT_S"])
     locate = scenario["locate"]["max_rounds"] * (scenario["locate"]["pair_timeout_s"] + bundle.ROUND_OVERHEAD_S)
     assert waited_s + scenario["tests"][0]["timeout_s"] + locate < settings.acceptance.timeout_minutes * 60
-
-
-def test_the_rule_counts_with_the_share_of_the_bundle() -> None:
-    assert BUILD_SHARE == bundle.BUILD_SHARE
 
 
 def test_the_measured_programs_are_those_of_the_shared_build_first() -> None:

@@ -19,7 +19,7 @@ from slipway import bundle
 from slipway.errors import EnvironmentFault
 from slipway.places import FILES
 from slipway.settings import Settings, load_settings
-from tests.stacks.assembly import EXAMPLES, ROOT
+from tests.stacks.assembly import EXAMPLES
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def checkout(tmp_path: Path) -> Path:
     (root / "nodes/run.sh").write_text("#!/bin/bash\n", encoding="utf-8")
     (root / "nodes/run.sh").chmod(0o600)
     (root / "headnode/notes.txt").write_text("text\n", encoding="utf-8")
-    shutil.copy(ROOT / "templates/node.env.j2", root / "templates")
+    (root / "templates/text.j2").touch()
     (root / "acceptance/__init__.py").touch()
     (root / "acceptance/report/__init__.py").touch()
     (root / "acceptance/__pycache__/x.pyc").write_bytes(b"compiled")
@@ -93,7 +93,7 @@ def test_contents(settings: Settings, checkout: Path, tmp_path: Path) -> None:
         "instances.json",
         "node.env",
         "nodes/run.sh",
-        "templates/node.env.j2",
+        "templates/text.j2",
     ]
     assert {name for name, member in found.items() if member.mode == 0o755} == {"nodes/run.sh", "acceptance.pyz"}
     assert {(member.mtime, member.uid, member.gid, member.uname) for member in found.values()} == {(0, 0, 0, "")}
@@ -187,7 +187,7 @@ def test_no_gpu_queue_no_tests(settings: Settings) -> None:
     assert (found["tests"], found["nodes"], found["network"]) == ([], 0, None)
 
 
-@pytest.mark.parametrize("gone", ["nodes", "acceptance", "templates/node.env.j2", str(bundle.PLOTLY)])
+@pytest.mark.parametrize("gone", ["nodes", "acceptance", "templates", str(bundle.PLOTLY)])
 def test_what_is_missing_is_named(settings: Settings, checkout: Path, tmp_path: Path, gone: str) -> None:
     part = checkout / gone
     shutil.rmtree(part) if part.is_dir() else part.unlink()

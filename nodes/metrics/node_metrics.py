@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Write EFA's hardware counters and the Lustre client's statistics for the node exporter's textfile collector.
 
-Usage: ``node-metrics.py [--directory DIR] [--locks DIR] [--root DIR] [--timeout SECONDS]``. Reads
-``/sys/class/infiniband/*`` of devices of the driver efa, and ``llite/*/stats`` below ``/proc/fs/lustre`` or
-``/sys/kernel/debug/lustre``, else ``lctl``. Each collector has a process and a deadline of its own; one that gives no
-answer loses its file and has ``slipway_collector_up`` 0. Exit 0; 1 when the directory cannot be written.
+Usage: `node_metrics.py [--directory DIR] [--locks DIR] [--root DIR] [--timeout SECONDS]`. Reads
+`/sys/class/infiniband/*` of devices of the driver efa, and `llite/*/stats` below `/proc/fs/lustre` or
+`/sys/kernel/debug/lustre`, else `lctl`. Each collector has a process and a deadline of its own; one that gives no
+answer loses its file and has `slipway_collector_up` 0. Exit 0; 1 when the directory cannot be written.
 Needs root for Lustre's statistics. Runs on nodes: Python 3.9, standard library only.
 """
 
@@ -18,9 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import textfile
-from infiniband import efa_devices
-from textfile import Family, Page
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the bundle
+
+from nodes.metrics import textfile
+from nodes.metrics.infiniband import efa_devices
+from nodes.metrics.textfile import Family, Page
 
 TIMEOUT_S = 5.0
 LCTL_TIMEOUT_S = 4
@@ -118,7 +120,7 @@ def lustre(root: Path) -> str:
 
 
 def parse_stats(text: str) -> Iterator[tuple[Family, str, float]]:
-    """Yield family, operation and value of each line of an ``llite`` stats file; other lines are left out."""
+    """Yield family, operation and value of each line of an `llite` stats file; other lines are left out."""
     for line in text.splitlines():
         match = STATS_LINE.match(line)
         if not match:
@@ -142,7 +144,7 @@ def _llite(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _lctl() -> Iterator[tuple[str, str]]:
-    """Where the files have moved, the client's own tool finds them: ``llite.NAME-ID.stats=`` heads each one."""
+    """Where the files have moved, the client's own tool finds them: `llite.NAME-ID.stats=` heads each one."""
     command = ["lctl", "get_param", "llite.*.stats"]
     # It inherits the collector's lock: should it hang in the kernel, there is one of it at most.
     done = subprocess.run(command, capture_output=True, text=True, timeout=LCTL_TIMEOUT_S, check=True, close_fds=False)
@@ -157,14 +159,14 @@ def _file_system(instance: str) -> str:
 
 
 def collect(name: str, work: Callable[[], str], options: argparse.Namespace, report: Page) -> None:
-    """Run one collector; put its page in place or take it away, and say in ``report`` how it went."""
+    """Run one collector; put its page in place or take it away, and say in `report` how it went."""
     started = time.monotonic()
     text, up = "", 1
     try:
         text = textfile.within(options.timeout, options.locks / f"metrics-{name}.lock", work)
     except textfile.CollectorError as error:
         up = 0
-        print(f"node-metrics.py: {name}: {error}. Its metrics are left out until it answers", file=sys.stderr)
+        print(f"node_metrics.py: {name}: {error}. Its metrics are left out until it answers", file=sys.stderr)
     textfile.publish(options.directory / f"slipway-{name}.prom", text)
     report.add(textfile.UP, up, collector=name)
     report.add(textfile.DURATION, round(time.monotonic() - started, 3), collector=name)
@@ -184,7 +186,7 @@ def main(arguments: list[str]) -> int:
         collect("lustre", lambda: lustre(options.root), options, report)
         textfile.publish(options.directory / "slipway-node-collectors.prom", report.text())
     except OSError as error:
-        print(f"node-metrics.py: {error}. Hint: is {options.directory} there, writable, and not full?", file=sys.stderr)
+        print(f"node_metrics.py: {error}. Hint: is {options.directory} there, writable, and not full?", file=sys.stderr)
         return 1
     return 0
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write Slurm's nodes, jobs, GPUs and scheduler as metrics, or tell Prometheus of Slurm's own endpoint.
+"""Write Slurm's nodes, jobs, GPUs and scheduler as metrics, or point Prometheus to Slurm's own endpoint.
 
-Usage: ``slurm-metrics.py [--directory DIR] [--targets FILE] [--timeout SECONDS]``. Where ``MetricsType`` is set and
-``PrivateData`` is not (Slurm 25.11 and newer), the endpoint's pages go into FILE as file_sd targets and nothing is
-exported here; else FILE is an empty list and ``sinfo``, ``squeue`` and ``sdiag`` are asked. When one of them gives no
-answer in time, the metrics are left out and ``slipway_collector_up{collector="slurm"}`` is 0. Exit 0; 1 when a file
+Usage: `slurm_metrics.py [--directory DIR] [--targets FILE] [--timeout SECONDS]`. Where `MetricsType` is set and
+`PrivateData` is not (Slurm 25.11 and newer), the endpoint's pages go into FILE as file_sd targets and nothing is
+exported here; else FILE is an empty list and `sinfo`, `squeue` and `sdiag` are asked. When one of them gives no
+answer in time, the metrics are left out and `slipway_collector_up{collector="slurm"}` is 0. Exit 0; 1 when a file
 cannot be written. Runs on the head node: Python 3.9, standard library only.
 """
 
@@ -21,8 +21,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import textfile
-from textfile import CollectorError, Family, Page
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the bundle
+
+from nodes.metrics import textfile
+from nodes.metrics.textfile import CollectorError, Family, Page
 
 TIMEOUT_S = 10.0
 SLURM_CONF = Path("/opt/slurm/etc/slurm.conf")
@@ -71,8 +73,7 @@ SDIAG: dict[tuple[str, str], tuple[Family, float]] = {
 def ask(command: list[str], seconds: float) -> str:
     """Return what one of Slurm's commands printed.
 
-    Raises:
-        CollectorError: it is absent, failed, or gave no answer in time.
+    Raises CollectorError if it is absent, fails, or does not answer in time.
     """
     environment = {**os.environ, "LC_ALL": "C"}
     environment["PATH"] = "/opt/slurm/bin:/usr/local/bin:" + environment.get("PATH", "/usr/bin:/bin")
@@ -88,7 +89,7 @@ def ask(command: list[str], seconds: float) -> str:
 
 
 def endpoint(config: str) -> str:
-    """Return the address of Slurm's own metrics, or "" where it has none, from ``scontrol show config``."""
+    """Return the address of Slurm's own metrics, or "" where it has none, from `scontrol show config`."""
     values = dict(re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", config, re.MULTILINE))
     if values.get("MetricsType", "(null)") in ("(null)", "", "none"):
         return ""
@@ -124,7 +125,7 @@ def count_gpus(gres: str) -> int:
 
 
 def nodes_page(page: Page, listing: str, used: str) -> None:
-    """Add nodes, reasons and GPUs, from ``sinfo -o '%N|%R|%T|%G|%E'`` and ``sinfo -O NodeList,GresUsed``."""
+    """Add nodes, reasons and GPUs, from `sinfo -o '%N|%R|%T|%G|%E'` and `sinfo -O NodeList,GresUsed`."""
     states: Counter[tuple[str, str]] = Counter()
     reasons: Counter[str] = Counter()
     gpus: dict[str, int] = {}
@@ -160,14 +161,14 @@ def _most(reasons: Counter[str]) -> list[tuple[str, int]]:
 
 
 def jobs_page(page: Page, listing: str) -> None:
-    """Add jobs by partition and state, from ``squeue -o '%P|%T'``."""
+    """Add jobs by partition and state, from `squeue -o '%P|%T'`."""
     jobs = Counter((partition, word.lower()) for partition, word in _fields(listing, 2))
     for (partition, word), number in sorted(jobs.items()):
         page.add(JOBS, number, partition=partition, state=word)
 
 
 def sdiag_page(page: Page, text: str) -> None:
-    """Add what ``sdiag`` says of the controller and of both schedulers."""
+    """Add what `sdiag` says of the controller and of both schedulers."""
     section = ""
     for line in text.splitlines():
         if line.startswith("Main schedule"):
@@ -206,7 +207,7 @@ def main(arguments: list[str]) -> int:
         text = "" if address else metrics(options.timeout)
     except CollectorError as error:
         up = 0
-        print(f"slurm-metrics.py: {error}. Hint: run it on this node; the metrics are left out", file=sys.stderr)
+        print(f"slurm_metrics.py: {error}. Hint: run it on this node; the metrics are left out", file=sys.stderr)
     report = Page()
     report.add(textfile.UP, up, collector="slurm")
     report.add(textfile.DURATION, round(time.monotonic() - started, 3), collector="slurm")
@@ -216,7 +217,7 @@ def main(arguments: list[str]) -> int:
         textfile.publish(options.directory / "slipway-slurm.prom", text)
         textfile.publish(options.directory / "slipway-slurm-collector.prom", report.text())
     except OSError as error:
-        print(f"slurm-metrics.py: {error}. Hint: is the directory there, writable, and not full?", file=sys.stderr)
+        print(f"slurm_metrics.py: {error}. Hint: is the directory there, writable, and not full?", file=sys.stderr)
         return 1
     return 0
 
