@@ -384,9 +384,7 @@ def test_a_running_node_takes_the_release_when_its_job_has_ended(compute: Host) 
     name(compute, "two")
     load(compute, SHA["two"])
     log = compute.run("cat /var/log/slipway/85-update-nodes.log").stdout
-    assert (
-        f"1 nodes are up, 1 with another release than {SHA['two'][:12]}; submitted 1 jobs slipway-update" in log
-    )
+    assert f"1 nodes are up, 1 with another release than {SHA['two'][:12]}; submitted 1 jobs slipway-update" in log
     # Asked again, the one that waits is enough. The job that runs is not touched.
     assert "1 of them with another release" in compute.run(UPDATE).stdout
     assert jobs(compute) == ["gpu-1 PENDING"]
