@@ -36,9 +36,9 @@ test: setup-test ## All checks and tests
 	@.venv-test/bin/python -m pytest -n 2 --dist loadgroup
 
 # Without root, hosts, Slurm, CDK or generated files.
-QUICK := $(wildcard tests/slipway tests/cost tests/packaging tests/house tests/acceptance/test_*nccl*.py \
+QUICK := $(wildcard tests/slipway tests/packaging tests/house tests/cost/test_*estimate.py tests/acceptance/test_*nccl.py \
   tests/acceptance/test_*limits*.py tests/acceptance/test_*report*.py tests/acceptance/test_*scenario*.py \
-  tests/portability/test_import_env.py tests/portability/test_import_pcluster.py tests/cluster_config/test_cluster_config.py \
+  tests/portability/test_import_env.py tests/cluster_config/test_cluster_config.py \
   tests/nodes/test_layout.py)
 
 test-quick: ## The tests that need no root and little time (below a minute)
@@ -75,16 +75,16 @@ wheel: setup ## dist/slipway-VERSION-py3-none-any.whl: `slipway` and `acceptance
 docs: setup ## Write docs/checks.md, docs/nodes.md and the JSON Schema of the settings anew, from the code
 	@.venv/bin/python -m slipway.documentation
 
-bench-check: setup-test ## 49 faults beside pcluster's dry run, and how long finding them takes
+bench-check: setup-test ## 49 faults next to pcluster's dry run, and how long finding them takes
 	@.venv-test/bin/python -m bench.check
 
 bench-bootstrap: setup-test ## Foreground seconds of the nodes' bootstrap in a rehearsal, and imports of 8 images at once
 	@.venv-test/bin/python -m bench.bootstrap
 
-bench-parse: setup-test ## The parser on a log of 1 GB, beside a reader of plain regular expressions (needs 1.3 GB in TMPDIR)
+bench-parse: setup-test ## The parser on a log of 1 GB, next to a reader of plain regular expressions (needs 1.3 GB in TMPDIR)
 	@.venv-test/bin/python -m bench.parse
 
-bench-locate: setup-test ## The locator on simulated fleets, beside a tournament, pairs twice, and groups then bisection
+bench-locate: setup-test ## The locator on simulated fleets, next to a tournament, pairs twice, and groups then bisection
 	@.venv-test/bin/python -m bench.locate
 
 clean: ## Remove everything the targets made

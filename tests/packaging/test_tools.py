@@ -38,6 +38,7 @@ def test_a_repeated_block_and_a_long_function_are_reported(tmp_path: Path, monke
     assert list(report.functions(tmp_path / "c.sh", "a::b() {\n  true\n}\n")) == [(3, "c.sh:1 a::b")]
 
 
+@pytest.mark.slow
 def test_the_report_of_the_product_fails_nothing() -> None:
     ended = subprocess.run([sys.executable, str(ROOT / "tools/report.py")], capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
