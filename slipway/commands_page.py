@@ -70,7 +70,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "rehearse": (
         "0 accepted; 1 not accepted; 2 wrong use; 3 this machine lacks something",
-        "`settings`, `accepted`, `faults`, `report`, `folder`, `seconds`, `peak_memory_mb`",
+        "`settings`, `accepted`, `faults`, `starvation`, `left_out`, `report`, `folder`, `seconds`, `peak_memory_mb`",
     ),
     "version": ("0", "`version`"),
     "export pcluster": ("0; 1 not deployed; 2 wrong settings; 3 AWS did not answer", "the configuration itself"),

@@ -76,3 +76,15 @@ def test_a_silenced_progress_prints_nothing_more() -> None:
     progress.update("host", "gpu-1", "failed", "a custom action failed (exit 137)")
     assert "step 10" in file.getvalue()
     assert "137" not in file.getvalue()
+
+
+def test_every_stand_in_has_its_row_in_the_documentation() -> None:
+    """The recipe "add a stand-in": the file, a row that names it and what it was compared with, a test."""
+    root = Path(__file__).resolve().parents[2]
+    rows = [line for line in (root / "docs/rehearsal.md").read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    standins = [path.name for path in (root / "rehearsal/standins").iterdir() if path.name[:2] != "__"]
+    assert len(standins) > 10
+    for name in standins:
+        cells = [row.split("|")[1:-1] for row in rows if f"`{name}`" in row]
+        assert cells, f"{name} has no row in docs/rehearsal.md"
+        assert all(len(row) == 3 and row[0].strip() for row in cells)
