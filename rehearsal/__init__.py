@@ -1,1 +1,1 @@
-"""The whole deployment on one machine: an embedded AWS, real Slurm hosts, and what stands in for the rest."""
+"""The whole deployment on one machine: an embedded AWS, real Slurm hosts, and stand-ins for the rest."""

@@ -73,7 +73,7 @@ def add_reservation(
     }
     if block:
         shape["EndDate"] = start + timedelta(days=14)
-    if more.get("State") in NOT_STARTED:  # EC2 tells how many there will be in a tag of its own
+    if more.get("State") in NOT_STARTED:  # EC2 reports the future number in a tag
         tag = {"Key": "aws:ec2capacityreservation:incrementalRequestedQuantity", "Value": str(count)}
         shape |= {"TotalInstanceCount": 0, "Tags": [tag]}
     if more.get("State", "active") != "active":

@@ -13,7 +13,7 @@ from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult, Reso
 
 #: Accepted and recorded, with the reason why nothing more is needed here.
 RECORDED: Mapping[str, str] = {
-    "AWS::CDK::Metadata": "tells AWS which constructs are used; no effect",
+    "AWS::CDK::Metadata": "reports to AWS which constructs are used; no effect",
     "AWS::SSM::Association": "would configure instances; the rehearsal's hosts run the bootstrap scripts instead",
     "AWS::APS::RuleGroupsNamespace": "rules are checked with promtool; no AMP evaluates them here",
     "AWS::APS::AlertManagerDefinition": "no AMP alert manager here",
@@ -55,7 +55,7 @@ class Recorded:
     """A type of RECORDED."""
 
     def create(self, request: ResourceRequest) -> ResourceResult:
-        """Give the resource an id, and an ARN for whoever asks."""
+        """Give the resource an id and an ARN."""
         kind = request.resource_type.rsplit("::", 1)[-1].lower()
         service = request.resource_type.split("::")[1].lower()
         physical_id = f"{request.stack_name}-{request.logical_id}-{uuid.uuid4().hex[:12]}"
@@ -82,7 +82,7 @@ class Catalog:
         self._recorded = Recorded()
 
     def __call__(self, resource_type: str) -> ResourceType | None:
-        """The emulation of a type; None when there is none."""
+        """The emulation of a type; None if the type is not emulated."""
         if resource_type in self._own:
             return self._own[resource_type]
         if resource_type.startswith("Custom::") or resource_type == "AWS::CloudFormation::CustomResource":

@@ -4,8 +4,8 @@ Contracts: the CloudFormation user guide, "Custom resources" (request and respon
 strings), and the CDK's `custom_resources` documentation, "Provider framework" (onEvent, isComplete, query interval,
 total timeout).
 
-The framework itself and some of the CDK's helpers are Node.js functions that need AWS's runtime. They are stood in for
-here; the product's Python functions behind the framework run as they are.
+The framework itself and some of the CDK's helpers are Node.js functions that need AWS's runtime. They are
+replaced here; the product's Python functions behind the framework run as they are.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def next_id(module: Any, function: str, wanted: str) -> Iterator[None]:
 
 
 def make_security_group(clients: Clients, group: SecurityGroup) -> None:
-    """With EC2's own rule to everywhere on the way out, as every group has that nobody closed."""
+    """With EC2's default rule that allows all outgoing traffic."""
     ec2 = clients("ec2")
     with next_id(security_groups, "random_security_group_id", group.id):
         _make_group(ec2, f"site-{group.id}", group.vpc_id or _default_vpc(ec2))

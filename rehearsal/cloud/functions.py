@@ -85,7 +85,7 @@ class FunctionRunner:
         self._endpoint = endpoint
 
     def find(self, name_or_arn: str) -> LambdaFunction:
-        """The function of that name or ARN; raises ResourceFailed when there is none."""
+        """The function of that name or ARN; raises ResourceFailed if it does not exist."""
         name = name_or_arn.split(":function:")[-1].split(":")[0]
         functions = lambda_backends[ACCOUNT][self._region].list_functions(None)
         for function in functions:

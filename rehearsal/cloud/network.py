@@ -64,7 +64,7 @@ def tags(request: ResourceRequest) -> list[dict[str, str]]:
 
 
 def _tag(ec2: Any, request: ResourceRequest, resource_id: str) -> None:
-    # The API refuses the aws: prefix, as AWS's does; nobody here needs CloudFormation's own tags.
+    # The API refuses the aws: prefix, as AWS's does; the rehearsal does not need CloudFormation's own tags.
     wanted = [item for item in tags(request) if not item["Key"].startswith("aws:")]
     if wanted:
         ec2.create_tags(Resources=[resource_id], Tags=wanted)

@@ -101,7 +101,7 @@ def _devices_with_ebs(self: InstanceResponse) -> list[dict[str, Any]]:
 
 
 def install(metrics_address: Callable[[], str]) -> None:
-    """Apply the changes that stand alone. `metrics_address`: scheme, host, port of AMP's stand-in."""
+    """Apply all changes. `metrics_address`: scheme, host, port of AMP's stand-in."""
 
     def workspace_shape(self: Workspace) -> dict[str, Any]:
         address = f"{metrics_address()}/workspaces/{self.workspace_id}/"

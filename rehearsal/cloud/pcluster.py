@@ -1,7 +1,7 @@
 """ParallelCluster's own validators, run on a cluster configuration against the embedded AWS.
 
 The real program (`pcluster create-cluster --dryrun true`) in its own environment, as a process: it cannot share an
-interpreter with the CDK. Its answer is told apart into schema errors, validators' errors, warnings, and failures that
+interpreter with the CDK. Its answer is sorted into schema errors, validators' errors, warnings, and failures that
 say nothing about the configuration (program missing, endpoint not answering, time-out).
 """
 

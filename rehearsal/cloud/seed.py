@@ -139,7 +139,7 @@ def _placed(region: str, reservation: Reservation) -> dict[str, str]:
 
 
 def _site(clients: Clients, seed: Seed) -> None:
-    """What settings name of a site beside its network: the groups first, since file systems lie in them."""
+    """Make the site's parts other than its network: groups first, since file systems use them."""
     for group in seed.security_groups:
         make_security_group(clients, group)
     for system in seed.file_systems:
@@ -181,7 +181,7 @@ def _bootstrap(clients: Clients) -> None:
     for role in _BOOTSTRAP_ROLES:
         name = f"cdk-{_QUALIFIER}-{role}-role-{ACCOUNT}-{clients.region}"
         clients("iam").create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
-    # What `cdk bootstrap` attaches unless told otherwise; `name` is that of cfn-exec, the last of them.
+    # What `cdk bootstrap` attaches by default; `name` is that of cfn-exec, the last of them.
     clients("iam").attach_role_policy(RoleName=name, PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess")
 
 
@@ -271,7 +271,7 @@ def _images(region: str) -> None:
 
 
 def make_network(clients: Clients, network: ExistingNetwork) -> None:
-    """Private subnets get a NAT gateway when there is a public one for it to stand in."""
+    """Private subnets get a NAT gateway if there is a public subnet for it."""
     ec2 = clients("ec2")
     with next_id(vpcs, "random_vpc_id", network.vpc_id):
         ec2.create_vpc(CidrBlock=network.cidr)

@@ -120,7 +120,7 @@ class CommandService:
         invocation.stdout = _cut(stdout, STDOUT_LIMIT_CHARS)
         invocation.stderr = _cut(stderr, STDERR_LIMIT_CHARS)
         invocation.ended = datetime.now(UTC)
-        invocation.status = status  # last: whoever sees it sees the rest
+        invocation.status = status  # last: a reader that sees the new status sees the other fields too
 
     def _result(self, invocation: Invocation) -> tuple[int, str, str, str]:
         if self._runner is None:

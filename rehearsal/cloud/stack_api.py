@@ -17,7 +17,8 @@ from moto.core.responses import ActionResult, EmptyResult
 from rehearsal.cloud import template
 from rehearsal.cloud.errors import ResourceFailed, StackAlreadyExists, TemplateInvalid
 from rehearsal.cloud.model import CloudEvent, Resource
-from rehearsal.cloud.stacks import Stack, StackEngine, StackOptions
+from rehearsal.cloud.stack import Stack, StackOptions
+from rehearsal.cloud.stacks import StackEngine
 
 _REFUSED = (
     "create_change_set",

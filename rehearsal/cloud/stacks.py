@@ -13,7 +13,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -31,49 +31,11 @@ from rehearsal.cloud.model import (
     ResourceResult,
     ResourceType,
 )
+from rehearsal.cloud.stack import Stack, StackOptions, new_resource, output_text, parameters_of
 
 log = logging.getLogger("rehearsal.cloud")
 
 _KEEP = ("Retain", "RetainExceptOnCreate")
-_LOCKED_SUFFIX = "_IN_PROGRESS"
-
-
-@dataclass
-class StackOptions:
-    """What a request may say about a stack besides template and parameters."""
-
-    tags: dict[str, str] = field(default_factory=dict)
-    role_arn: str | None = None
-    disable_rollback: bool = False
-    on_failure: str = "ROLLBACK"
-    termination_protection: bool = False
-
-
-@dataclass
-class Stack:
-    """One stack. `references` holds what Ref finds; `resources` is in order of creation."""
-
-    stack_id: str
-    name: str
-    text: str
-    document: dict[str, Any]
-    given: dict[str, str]
-    references: dict[str, Any]
-    options: StackOptions
-    parent_id: str | None = None
-    status: str = "CREATE_IN_PROGRESS"
-    reason: str = ""
-    created: datetime = field(default_factory=lambda: datetime.now(UTC))
-    updated: datetime | None = None
-    resources: dict[str, Resource] = field(default_factory=dict)
-    events: list[CloudEvent] = field(default_factory=list)
-    outputs: dict[str, dict[str, str]] = field(default_factory=dict)
-    imports: set[str] = field(default_factory=set)
-
-    @property
-    def busy(self) -> bool:
-        """Whether an operation runs on the stack."""
-        return self.status.endswith(_LOCKED_SUFFIX)
 
 
 class StackEngine:
@@ -178,7 +140,7 @@ class StackEngine:
         """Create the stack of an AWS::CloudFormation::Stack resource and wait for it."""
         name = f"{request.stack_name}-{request.logical_id}-{uuid.uuid4().hex[:12].upper()}"
         options = StackOptions(tags=dict(request.tags))
-        stack = self._register(name, self._nested_text(request), _given(request), options, request.stack_id)
+        stack = self._register(name, self._nested_text(request), parameters_of(request), options, request.stack_id)
         self._create(stack)
         return self._nested_result(stack, "CREATE_COMPLETE", "created")
 
@@ -188,12 +150,12 @@ class StackEngine:
         text = self._nested_text(request)
         options = replace(stack.options, tags=dict(request.tags))
         try:
-            document, references = self._prepare_update(stack, text, _given(request), options)
+            document, references = self._prepare_update(stack, text, parameters_of(request), options)
         except TemplateInvalid as error:
             if "No updates" not in str(error):
                 raise ResourceFailed(str(error)) from None
         else:
-            self._update(stack, text, document, _given(request), references, options)
+            self._update(stack, text, document, parameters_of(request), references, options)
             return self._nested_result(stack, "UPDATE_COMPLETE", "updated")
         return self._nested_result(stack, stack.status, "updated")
 
@@ -304,7 +266,7 @@ class StackEngine:
             body = bodies[logical_id]
             if logical_id in stack.resources or not self._wanted(body, resolver):
                 continue
-            resource = _new_resource(logical_id, body)
+            resource = new_resource(logical_id, body)
             stack.resources[logical_id] = resource
             if not self._attempt(stack, resource, "CREATE", partial(self._build, stack, resource, body, resolver)):
                 return f"The following resource(s) failed to create: [{logical_id}]."
@@ -360,7 +322,7 @@ class StackEngine:
         for key, body in stack.document.get("Outputs", {}).items():
             if not self._wanted(body, resolver):
                 continue
-            output = {"OutputKey": key, "OutputValue": _output_text(resolver.resolve(body["Value"]))}
+            output = {"OutputKey": key, "OutputValue": output_text(resolver.resolve(body["Value"]))}
             if "Description" in body:
                 output["Description"] = str(body["Description"])
             if "Export" in body:
@@ -441,7 +403,7 @@ class StackEngine:
             return None
         old, result = resource.properties, resource.result
         if not self._attempt(stack, resource, "UPDATE", partial(self._change, stack, resource, properties)):
-            if resource.resource_type.startswith("Custom::"):  # nobody knows how far it got: it is told to go back too
+            if resource.resource_type.startswith("Custom::"):  # it may be half done: roll it back too
                 done.append((resource, old, result))
             return f"The following resource(s) failed to update: [{resource.logical_id}]."
         done.append((resource, old, result))
@@ -599,25 +561,3 @@ class StackEngine:
             self._listener(event)
         except Exception:
             log.exception("the listener of cloud events raised")
-
-
-def _new_resource(logical_id: str, body: Mapping[str, Any]) -> Resource:
-    return Resource(
-        logical_id=logical_id,
-        resource_type=str(body["Type"]),
-        properties={},
-        result=ResourceResult(""),
-        deletion_policy=str(body.get("DeletionPolicy", "Delete")),
-        metadata=dict(body.get("Metadata", {})),
-    )
-
-
-def _given(request: ResourceRequest) -> dict[str, str]:
-    given = request.properties.get("Parameters", {})
-    return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in given.items()}
-
-
-def _output_text(value: Any) -> str:
-    if isinstance(value, list):
-        raise TemplateInvalid("Template format error: Output values must be strings, got a list")
-    return str(value).lower() if isinstance(value, bool) else str(value)

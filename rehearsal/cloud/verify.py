@@ -13,14 +13,15 @@ from typing import Any
 
 from rehearsal.cloud.errors import CloudError, StackNotFound
 from rehearsal.cloud.model import STACK_TYPE
-from rehearsal.cloud.stacks import Stack, StackEngine
+from rehearsal.cloud.stack import Stack
+from rehearsal.cloud.stacks import StackEngine
 
 _GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _TRACEBACK = "Traceback (most recent call last)"
 
 
 def deployed_stacks(cdk_out: Path) -> Iterator[tuple[str, Path]]:
-    """(stack name, template) of every stack of a cloud assembly, stages included; CloudError when there is none."""
+    """(stack name, template) of every stack of a cloud assembly, stages included; CloudError if it has no stack."""
     manifest = cdk_out / "manifest.json"
     try:
         artifacts = json.loads(manifest.read_text(encoding="utf-8")).get("artifacts", {})

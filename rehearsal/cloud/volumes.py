@@ -21,7 +21,7 @@ def _kept(backend: FSxBackend, what: str) -> dict[str, dict[str, Any]]:
 
 
 def add_volume(region: str, volume_id: str, kind: str, file_system_id: str, lifecycle: str = "AVAILABLE") -> None:
-    """A volume that is there; ``kind`` is OPENZFS or ONTAP."""
+    """An existing volume; `kind` is OPENZFS or ONTAP."""
     _kept(fsx_backends[ACCOUNT][region], "volumes")[volume_id] = {
         "VolumeId": volume_id,
         "VolumeType": kind,
@@ -36,7 +36,7 @@ def add_volume(region: str, volume_id: str, kind: str, file_system_id: str, life
 def add_cache(
     region: str, cache_id: str, vpc_id: str, lifecycle: str = "AVAILABLE", interfaces: Sequence[str] = ()
 ) -> None:
-    """A file cache that is there; ``interfaces`` are the ids of its network interfaces."""
+    """An existing file cache; `interfaces` are the ids of its network interfaces."""
     _kept(fsx_backends[ACCOUNT][region], "caches")[cache_id] = {
         "FileCacheId": cache_id,
         "FileCacheType": "LUSTRE",

@@ -1,4 +1,4 @@
-"""What the settings take for granted in the user's AWS account: reservations, network, storage, scripts, secrets."""
+"""What the settings expect in the user's AWS account: reservations, network, storage, scripts, secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PUBLIC_SUBNET_CIDR = "10.0.0.0/24"
 SPOT = "spot.amazonaws.com"  # without its role no spot instance starts; an account that used spot has it
 FSX = "fsx.amazonaws.com"  # its role comes with the first file system
 PRIVATE_SUBNET_CIDR = "10.0.128.0/17"
-OBJECTS_FOLDER = "s3"  # beside the settings file: s3/BUCKET/KEY is the object of that name
+OBJECTS_FOLDER = "s3"  # next to the settings file: s3/BUCKET/KEY is the object of that name
 MUNGE_KEY_BYTES = 128  # what ParallelCluster's own key has; 32 to 1024 are allowed
 STAND_IN_SCRIPT = b"""#!/bin/sh
 echo "a stand-in ran for a script of the site, with: $*"
@@ -23,10 +23,10 @@ echo "a stand-in ran for a script of the site, with: $*"
 
 
 def seed_of(settings: Settings, folder: Path | None = None) -> Seed:
-    """All that must be there before ``settings`` can be deployed. Reservations are active and exactly large enough.
+    """Return all that must exist before `settings` can be deployed. Reservations are active and exactly large enough.
 
-    ``folder`` is that of the settings file: scripts of the site are taken from ``s3/BUCKET/KEY`` in it, where they lie
-    there; a stand-in takes the place of the others.
+    `folder` is that of the settings file: a script of the site is read from `s3/BUCKET/KEY` in it if that file exists;
+    otherwise a stand-in is used.
     """
     scripts = _scripts(settings)
     return Seed(
@@ -96,7 +96,7 @@ def _place(script: Script) -> tuple[str, str]:
 
 
 def _text(script: Script, folder: Path | None) -> bytes:
-    """The site's own text where it lies beside the settings; a key with .. in it leads nowhere else."""
+    """The site's own text if it is next to the settings; a key with `..` leads nowhere else."""
     objects = (folder / OBJECTS_FOLDER).resolve() if folder else None
     file = objects.joinpath(*_place(script)).resolve() if objects else None
     if objects and file and file.is_relative_to(objects) and file.is_file():

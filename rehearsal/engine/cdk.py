@@ -25,7 +25,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class DeployFailed(Exception):
-    """``cdk deploy`` did not end well; ``tail`` holds its last lines."""
+    """`cdk deploy` did not end well; `tail` holds its last lines."""
 
     def __init__(self, reason: str, tail: list[str]) -> None:
         self.tail = tail
@@ -40,9 +40,9 @@ def deploy(
     environment: Mapping[str, str],
     on_line: Callable[[str], None],
 ) -> None:
-    """Deploy ``stacks`` with the CDK CLI; its output goes to ``log``.
+    """Deploy `stacks` with the CDK CLI; its output goes to `log`.
 
-    ``--method=direct``: with change sets moto ends a failed resource in a complete stack. Raises DeployFailed.
+    `--method=direct`: with change sets moto ends a failed resource in a complete stack. Raises DeployFailed.
     """
     command = [
         *(str(CDK), "deploy", *stacks, "--context", f"settings={settings}", "--output", str(cdk_out)),
@@ -74,7 +74,7 @@ def _cause(tail: list[str]) -> str:
 def _follow(
     command: list[str], environment: dict[str, str], take: Callable[[str], None]
 ) -> tuple[int | None, list[str]]:
-    """Run the CLI, each line to ``take``; its exit code (None: out of time) and its last lines."""
+    """Run the CLI, each line to `take`; its exit code (None: out of time) and its last lines."""
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     process = subprocess.Popen(
         command,

@@ -15,7 +15,7 @@ LEAST_SUSPEND_S = 5  # a shorter idle time would end nodes between two steps of 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """One node: what ParallelCluster would start an instance for. ``dynamic``: only when Slurm asks for it."""
+    """One node: what ParallelCluster would start an instance for. `dynamic`: only when Slurm asks for it."""
 
     name: str
     role: str
@@ -28,7 +28,7 @@ class Node:
 
 
 def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node]:
-    """The head node and each queue's nodes, named as ParallelCluster does; at most ``max_hosts`` of a queue.
+    """The head node and each queue's nodes, named as ParallelCluster does; at most `max_hosts` of a queue.
 
     Static ones (MinCount) come first, dynamic ones (what MaxCount has above it) take what room they leave.
     """
@@ -41,7 +41,7 @@ def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node
 
 
 def node_names(queue: str, resource: str, counts: tuple[int, int], max_hosts: int) -> Iterator[tuple[str, bool]]:
-    """Name of each node of a compute resource and whether it is dynamic. ``counts``: MinCount, MaxCount."""
+    """Name of each node of a compute resource and whether it is dynamic. `counts`: MinCount, MaxCount."""
     static = min(counts[0], max_hosts)
     dynamic = min(counts[1], max_hosts) - static
     for number in range(1, static + 1):
@@ -68,7 +68,7 @@ def _of_resource(queue: Mapping[str, Any], resource: Mapping[str, Any], max_host
 
 
 def host_spec(node: Node, address: str = NO_ADDRESS) -> HostSpec:
-    """The local host that stands in for a node; a dynamic one has no address before it is started."""
+    """Return the local host for a node; a dynamic node has no address before it is started."""
     instance = INSTANCE_TYPES[node.instance_type]
     return HostSpec(
         name=node.name,
@@ -114,6 +114,6 @@ def parameters_of(configuration: Mapping[str, Any]) -> slurm.Parameters:
 
 
 def judged_nodes(nodes: list[Node], wanted: int) -> list[Node]:
-    """The hosts that acceptance measures: ``wanted`` of the first queue with GPUs, or all of it; static ones first."""
+    """The hosts that acceptance measures: `wanted` of the first queue with GPUs, or all of it; static ones first."""
     with_gpus = [node for node in nodes if node.role == "compute" and INSTANCE_TYPES[node.instance_type].gpus]
     return [node for node in with_gpus if node.queue == with_gpus[0].queue][:wanted]

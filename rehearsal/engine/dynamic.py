@@ -1,7 +1,7 @@
-"""Nodes that come and go: what EC2 and ParallelCluster's daemon do for Slurm's power saving, done with local hosts.
+"""Dynamic nodes: what EC2 and ParallelCluster's daemon do for Slurm's power saving, done with local hosts.
 
 Slurm's resume program asks for nodes: each gets an emulated instance at once, and its host boots, is set up and joins
-Slurm in a thread of its own, which then watches it until it is to end. A node whose set-up fails, or whose host dies,
+Slurm in a thread, which then watches it until it has to end. A node whose set-up fails, or whose host dies,
 is treated as by clustermgtd of ParallelCluster: its instance is terminated, the node is set down with a reason and
 powered down, its job is queued again; after several failures the partition is INACTIVE (protected mode).
 """
@@ -53,7 +53,7 @@ class Cluster(Protocol):
 
 
 class Life:
-    """One instance of a node, from its launch to its end, lived by a thread that runs ``live``."""
+    """One instance of a node, from its launch to its end, in a thread that runs `live`."""
 
     def __init__(self, node: Node, instance: Instance, before: Life | None, live: Callable[[Life], None]) -> None:
         self.node = node
@@ -91,7 +91,7 @@ class DynamicNodes:
         self.failures: list[str] = []
 
     def answer(self, action: str, names: list[str]) -> Answer:
-        """What Slurm's programs are told: see rehearsal.hosts.power."""
+        """Answer Slurm's programs: see rehearsal.hosts.power."""
         serve = self._resume if action == "resume" else self._suspend
         return {name: serve(name) for name in names}
 
@@ -192,22 +192,22 @@ class DynamicNodes:
             if reason not in self.failures:
                 self.failures.append(reason)
             self._failed[node.queue] += 1
-        self._tell_slurm(f"nodename={node.name}", "state=down", f"reason={REASON}")
-        self._tell_slurm(f"nodename={node.name}", "state=power_down_force")
+        self._update_slurm(f"nodename={node.name}", "state=down", f"reason={REASON}")
+        self._update_slurm(f"nodename={node.name}", "state=power_down_force")
         if self._failed[node.queue] == PROTECTED_FAILURES:
             self._progress.say(
                 f"queue {node.queue}: {PROTECTED_FAILURES} nodes failed, its partition is INACTIVE", "red"
             )
-            self._tell_slurm(f"partitionname={node.queue}", "state=inactive")
+            self._update_slurm(f"partitionname={node.queue}", "state=inactive")
 
     def _power_down_later(self, node: Node) -> None:
         """Slurm itself leaves a node down for good whose resume program set it down."""
         update = (f"nodename={node.name}", "state=power_down_force")
-        pause = threading.Timer(NO_CAPACITY_PAUSE_S, self._tell_slurm, update)
+        pause = threading.Timer(NO_CAPACITY_PAUSE_S, self._update_slurm, update)
         pause.daemon = True
         pause.start()
 
-    def _tell_slurm(self, *update: str) -> None:
+    def _update_slurm(self, *update: str) -> None:
         """`scontrol update` on the head node, again for a while where slurmctld does not answer."""
         until = time.monotonic() + SLURM_TRIES_S
         with contextlib.suppress(HostsError):  # the head node ended

@@ -1,4 +1,4 @@
-"""How a rehearsal is asked to stop: `slipway rehearse` closes our standard input, or somebody sends SIGTERM."""
+"""How a rehearsal is asked to stop: `slipway rehearse` closes our standard input, or a SIGTERM arrives."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
 
 
 class MemoryWatch:
-    """Samples the proportional set size of every process that /proc shows, and what lies in ``files``, until ``stop``.
+    """Samples the proportional set size of every process that /proc shows, and the files in `files`, until `stop`.
 
-    Meant for a pid namespace of its own, where /proc shows the rehearsal's processes and no others. ``files`` is where
+    Meant for its own pid namespace, where /proc shows the rehearsal's processes and no others. `files` is where
     a memory file system is mounted during the rehearsal.
     """
 

@@ -40,7 +40,7 @@ class Outcome:
 
 
 def fetch_results(aws: EmbeddedAws, bucket: str, folder: Path) -> Path | None:
-    """Copy every acceptance run from the results bucket to ``folder``; returns the newest run's folder."""
+    """Copy every acceptance run from the results bucket to `folder`; returns the newest run's folder."""
     s3 = aws.clients("s3")
     newest: Path | None = None
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=PREFIX):

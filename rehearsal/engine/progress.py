@@ -50,7 +50,7 @@ class Progress:
     """The rehearsal's progress. `phase` times a part of it; `update` changes the row of one stack, host or job."""
 
     def __init__(self, console: Console, begin: float | None = None) -> None:
-        """``begin``: when the rehearsal began on the monotonic clock of this machine; None: now."""
+        """`begin`: when the rehearsal began on the monotonic clock of this machine; None: now."""
         self.console = console
         self.phases: list[Phase] = []
         self._begin = time.monotonic() if begin is None else begin
@@ -122,9 +122,9 @@ class Progress:
             self.console.print(Text.assemble((f"{self.elapsed_s:6.1f} s  ", "dim"), (text, style)), soft_wrap=True)
 
     def update(self, kind: str, name: str, state: str, text: str = "", *, quiet: bool = False) -> None:
-        """Change the row of one thing; ``state`` is waiting, running, ok or failed.
+        """Change the row of one thing; `state` is waiting, running, ok or failed.
 
-        Without a terminal each change is a line, except what is ``quiet`` and leaves the state as it was.
+        Without a terminal each change is a line, except what is `quiet` and leaves the state as it was.
         """
         with self._lock:
             row = self._rows.setdefault((kind, name), Row(kind, name))

@@ -29,9 +29,9 @@ DATE = "2026-11-27"
 
 
 def site_values(nodes: int, *, starts_nodes: bool = False) -> dict[str, Any]:
-    """The site file's content for a scenario on ``nodes`` local hosts. Bandwidths in GB/s, sizes in bytes.
+    """The site file's content for a scenario on `nodes` local hosts. Bandwidths in GB/s, sizes in bytes.
 
-    ``starts_nodes``: some of them are dynamic.
+    `starts_nodes`: some of them are dynamic.
     """
     fail_below, warn_below = round(LINK_GB_PER_S * FAIL_SHARE, 4), round(LINK_GB_PER_S * WARN_SHARE, 4)
     return {

@@ -1,4 +1,4 @@
-"""What one rehearsal is asked to be: handed over by ``slipway rehearse`` as JSON."""
+"""What one rehearsal is to do, from `slipway rehearse` as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TOOLS = FILES / ".rehearsal-tools"
 
 @dataclasses.dataclass(frozen=True)
 class Specification:
-    """One rehearsal. ``settings`` is a copy of ``original``.
+    """One rehearsal. `settings` is a copy of `original`.
 
-    Paths are absolute; ``work`` goes away afterwards, ``output`` holds one folder a rehearsal.
-    ``began`` is the moment, on this machine's monotonic clock in seconds, at which the user asked for it.
+    Paths are absolute; `work` is removed afterwards, `output` holds one folder per rehearsal.
+    `began` is the moment, on this machine's monotonic clock in seconds, at which the user asked for it.
     """
 
     settings: Path
@@ -33,7 +33,7 @@ class Specification:
 
     @classmethod
     def from_json(cls, text: str) -> Specification:
-        """The specification that ``text`` holds."""
+        """Return the specification in `text`."""
         data = json.loads(text)
         paths = {name: Path(data[name]) for name in ("settings", "original", "output", "work")}
         return cls(**{**data, **paths, "breaks": tuple(data["breaks"])})

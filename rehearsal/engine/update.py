@@ -1,7 +1,7 @@
 """An update of a cluster, as far as the rehearsal takes one: ParallelCluster's own classes judge it.
 
-``pcluster update-cluster`` compares the configuration that stands with the wanted one, key by key, each under its
-update policy; then it updates the head node and runs ``OnNodeUpdated`` there. Here the same classes compare, in
+`pcluster update-cluster` compares the current configuration with the wanted one, key by key, each under its
+update policy; then it updates the head node and runs `OnNodeUpdated` there. Here the same classes compare, in
 ParallelCluster's environment. Changes that give the hosts another shape (queues, mounts, Slurm) are not rehearsed.
 """
 
@@ -20,7 +20,7 @@ from rehearsal.hosts.actions import run_custom_actions
 
 COMPARE_TIMEOUT_S = 120
 SUCCEEDED = "SUCCEEDED"
-# Changes that no local host has to be told of beside the run of OnNodeUpdated.
+# Changes that need nothing on the local hosts but the run of OnNodeUpdated.
 REHEARSED = ("HeadNode.CustomActions.OnNodeUpdated", "Tags", "Monitoring", "HeadNode.Iam", "HeadNode.Ssh")
 
 # Reads [name, old, new, whether compute nodes run], prints {name: [[path, key, verdict, reason], ...]}.
@@ -56,17 +56,17 @@ class Change(NamedTuple):
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the cluster takes it as it stands."""
+        """Whether a running cluster takes it."""
         return self.verdict == SUCCEEDED
 
     @property
     def name(self) -> str:
-        """``HeadNode.CustomActions.OnNodeUpdated.Args``."""
+        """`HeadNode.CustomActions.OnNodeUpdated.Args`."""
         return f"{self.path}.{self.key}" if self.path else self.key
 
 
 class Pair(NamedTuple):
-    """Two configurations to compare; ``running``: whether compute nodes run."""
+    """Two configurations to compare; `running`: whether compute nodes run."""
 
     old: Mapping[str, Any]
     new: Mapping[str, Any]
@@ -74,7 +74,7 @@ class Pair(NamedTuple):
 
 
 def compare(pairs: Mapping[str, Pair], python: Path) -> dict[str, list[Change]]:
-    """What changed in each pair, judged by the ParallelCluster of ``python``'s environment.
+    """What changed in each pair, judged by the ParallelCluster of `python`'s environment.
 
     Raises RuntimeError when ParallelCluster cannot judge.
     """
@@ -103,7 +103,7 @@ def update(
     python: Path,
     timeout_s: float,
 ) -> Sequence[Change]:
-    """Take the update from ``old`` to ``new``: judge it, then run OnNodeUpdated on the head node (None: no host).
+    """Take the update from `old` to `new`: judge it, then run OnNodeUpdated on the head node (None: no host).
 
     Returns the changes; there may be none, as when CloudFormation takes an update back that was never made. Raises
     ResourceFailed for what ParallelCluster refuses or the rehearsal does not take, HostsError when the action fails.

@@ -75,7 +75,7 @@ def run_custom_actions(
 
 
 def fetch_script(host: str, address: str, s3: Any) -> bytes:
-    """The script behind an s3:// address. NodeFailed: there is none, or the address is no S3 address."""
+    """The script behind an s3:// address. Raises NodeFailed if it does not exist or is not in S3."""
     parts = urlsplit(address)
     if parts.scheme != "s3" or not parts.netloc or len(parts.path) < 2:
         raise NodeFailed(host, address, 1, None, [], "the script's address is not s3://BUCKET/KEY")

@@ -1,4 +1,4 @@
-"""Faults on purpose (`slipway rehearse FILE --break KIND`): each makes a real part misbehave, none changes a verdict.
+"""Injected breakages (`slipway rehearse FILE --break KIND`): each breaks a real part; none changes a verdict.
 
 slow-node=NAME          that host's link carries SLOW_RATE_MBIT only
 bootstrap=head          a step of the head node cannot write: the place is a read-only mount
@@ -51,7 +51,7 @@ class Breakage:
         if self.target == "head":
             return head
         if not static and not dynamic:
-            raise HostsError("the fault is for a compute host, and there is none")
+            raise HostsError("--break is for a compute host, and this cluster has none")
         return static[-1] if static else dynamic[0]
 
     def inject_into(self, host: Host, fleet: Fleet) -> None:
@@ -72,7 +72,7 @@ def parse_breakage(text: str) -> Breakage:
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise BreakageError(f"--break {text}: no such fault.{hint} Known: slow-node=NAME, bootstrap=head|compute, hang")
+        raise BreakageError(f"--break {text}: no such kind.{hint} Known: slow-node=NAME, bootstrap=head|compute, hang")
     if kind == "hang" and equals:
         raise BreakageError(f"--break {text}: hang takes no value")
     if kind == "slow-node" and not target:
@@ -94,4 +94,4 @@ def match_name(names: list[str], wanted: str) -> str:
 def _must(host: Host, argv: list[str]) -> None:
     done = host.exec(argv, timeout_s=20)
     if not done.ok:
-        raise HostsError(f"{host.name}: cannot make the fault: {done.stderr.strip()}")
+        raise HostsError(f"{host.name}: the breakage cannot be made: {done.stderr.strip()}")

@@ -1,6 +1,6 @@
-"""A control group of its own for every host, in every hierarchy of this machine.
+"""An own control group for every host, in every hierarchy of this machine.
 
-The systemd of each host manages the control group it was started in. Without one of its own, the systemds of all
+The systemd of each host manages the control group it was started in. Without own groups, the systemds of all
 hosts (and this machine's) would share one tree and end each other's services. Made for unified (v2), hybrid and v1.
 """
 
@@ -141,15 +141,15 @@ class Groups:
 
 def kill(top: Path, *, spare: int = 0) -> int:
     """Send SIGKILL to every process in a group and below but `spare`; returns to how many."""
-    told = 0
+    signalled = 0
     for directory in (*_below(top), top):
         with contextlib.suppress(OSError):
             for pid in map(int, (directory / "cgroup.procs").read_text().split()):
                 if pid not in (0, spare):  # 0: a process of another PID namespace
-                    told += 1
+                    signalled += 1
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-    return told
+    return signalled
 
 
 def remove_tree(top: Path) -> bool:

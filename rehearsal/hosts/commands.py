@@ -44,7 +44,7 @@ class _Pipe:
         self.fd = stream.fileno()
         self._on_line = on_line
         self._data = bytearray()
-        self._told = 0
+        self._reported = 0
         os.set_blocking(self.fd, False)
 
     def read(self) -> bool:
@@ -54,24 +54,24 @@ class _Pipe:
         except BlockingIOError:
             return True
         self._data += chunk
-        self._tell(final=not chunk)
+        self._report(final=not chunk)
         return bool(chunk)
 
     def finish(self) -> str:
-        """The whole text; a last line without a newline is told too."""
-        self._tell(final=True)
+        """The whole text; a last line without a newline is reported too."""
+        self._report(final=True)
         return self._data.decode(errors="replace")
 
-    def _tell(self, *, final: bool) -> None:
+    def _report(self, *, final: bool) -> None:
         if self._on_line is None:
-            self._told = len(self._data)
+            self._reported = len(self._data)
             return
-        while (end := self._data.find(b"\n", self._told)) >= 0:
-            self._on_line(self._data[self._told : end].decode(errors="replace"))
-            self._told = end + 1
-        if final and self._told < len(self._data):
-            self._on_line(self._data[self._told :].decode(errors="replace"))
-            self._told = len(self._data)
+        while (end := self._data.find(b"\n", self._reported)) >= 0:
+            self._on_line(self._data[self._reported : end].decode(errors="replace"))
+            self._reported = end + 1
+        if final and self._reported < len(self._data):
+            self._on_line(self._data[self._reported :].decode(errors="replace"))
+            self._reported = len(self._data)
 
 
 def communicate(
@@ -83,7 +83,7 @@ def communicate(
     on_line: LineCallback | None,
     on_timeout: Callable[[int], None],
 ) -> Completed:
-    """Run argv with exactly `env`; with `on_line`, both outputs are one and each line is told while it runs.
+    """Run argv with exactly `env`; with `on_line`, both outputs are one and each line is reported while it runs.
 
     `on_timeout` gets the process id of argv[0] and ends what it started; the answer then has rc 124 and `timed_out`.
     """
@@ -121,7 +121,7 @@ def communicate(
 
 
 def _exit_code(returncode: int) -> int:
-    """As a shell tells it: 128 + the signal's number."""
+    """As a shell reports it: 128 + the signal's number."""
     return returncode if returncode >= 0 else 128 - returncode
 
 

@@ -1,4 +1,4 @@
-"""How a fault of the local hosts is told: one tree, each message with place, value and what to do."""
+"""Errors of the local hosts: one tree, each message with place, value and what to do."""
 
 from __future__ import annotations
 

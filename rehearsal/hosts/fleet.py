@@ -389,7 +389,7 @@ def _start_service(host: Host, service: str, timeout_s: float) -> None:
 
 
 def _wait_controller(host: Host, timeout_s: float) -> None:
-    """Until slurmctld answers: one that a parameter of the site ended is told with its own last words."""
+    """Wait until slurmctld answers; if a parameter of the site ended it, its last log lines are reported."""
     deadline = time.monotonic() + timeout_s
     while " is UP" not in host.exec(["scontrol", "ping"], timeout_s=20).stdout:
         is_running = host.exec(["systemctl", "is-active", "--quiet", "slurmctld"], timeout_s=20).ok

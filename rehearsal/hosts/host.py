@@ -62,7 +62,7 @@ class Host:
         timeout_s: float,
         stdin: bytes | None = None,
     ) -> Completed:
-        """As exec, both outputs as one, each line told while the command runs."""
+        """As exec, both outputs as one, each line reported while the command runs."""
         return self._run(argv, env, timeout_s, stdin, on_line)
 
     def login_shell(self) -> list[str]:

@@ -25,7 +25,7 @@ AWS_TOOL_DIR = "/opt/rehearsal/aws"
 POWER_SOCKET = "/opt/rehearsal/power/engine.sock"
 POWER_PROGRAMS = ("slurm_resume", "slurm_suspend")
 POWER_PROGRAM_DIR = "/opt/parallelcluster/scripts/slurm"
-IMAGE_PLACES = ("opt/amazon", "usr/local/cuda")  # what stands in for the image's EFA software and CUDA toolkit
+IMAGE_PLACES = ("opt/amazon", "usr/local/cuda")  # stand-ins of the image's EFA software and CUDA toolkit
 NCCL_TESTS_DIR = "/opt/nccl-tests/build"
 
 # Directories of the user's machine that a host must not see: path -> mode.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 Answer = dict[str, dict[str, str]]
-#: handler(action, names of nodes) -> what to tell of each node.
+#: handler(action, names of nodes) -> the answer for each node.
 Handler = Callable[[str, "list[str]"], Answer]
 
 ACTIONS = ("resume", "suspend")

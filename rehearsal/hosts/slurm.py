@@ -34,7 +34,7 @@ _USER_COMMANDS = (
     "strigger",
 )
 _DAEMONS = ("slurmctld", "slurmd", "slurmstepd")
-# ParallelCluster tells Slurm this part of an instance's memory.
+# ParallelCluster gives Slurm this part of an instance's memory.
 _SCHEDULABLE_MEMORY = 0.95
 _MAIN = """\
 # Laid out as by ParallelCluster; written for the local hosts of the rehearsal.
@@ -186,7 +186,7 @@ def _parse(text: str) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
         file.write(text)
         file.flush()
-        # Of all commands this one reads slurm.conf and then asks nobody.
+        # This command reads slurm.conf and contacts no daemon.
         done = subprocess.run(
             ["scontrol", "show", "hostnames", "node"],
             env={"PATH": "/usr/bin:/bin", "SLURM_CONF": file.name},
@@ -240,7 +240,7 @@ def _links(directory: Path, names: Sequence[str], source: str) -> None:
 
 
 def _main(cluster: str, site: Mapping[str, str], power: PowerSaving | None) -> str:
-    """Without the lines that the site's own replace: Slurm would tell each command that they are there twice."""
+    """Without the lines that the site's own replace: each Slurm command would warn of the repetition."""
     replaced = {key.lower() for key in site}
     text = _POWER.format(power=power, programs=POWER_PROGRAM_DIR) if power else ""
     lines = (text + _MAIN.format(cluster=cluster)).splitlines(keepends=True)

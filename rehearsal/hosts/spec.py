@@ -18,7 +18,7 @@ class HostSpec:
     """One host of the cluster, as ParallelCluster would make it.
 
     name: its host name and, for a compute host, its Slurm node name; ip: its private address in the network;
-    vcpus, memory_mib, gpus: the facts of the instance type, told to Slurm (the real machine has fewer);
+    vcpus, memory_mib, gpus: the facts of the instance type, as Slurm gets them (the real machine has fewer);
     gpu_kind: the Gres type as ParallelCluster writes it (`h100`); features: further Slurm features (`efa`);
     dynamic: Slurm starts and ends it; its address is known only once it has been started (before that: NO_ADDRESS).
     """

@@ -1,4 +1,4 @@
-"""What stands in for a node's hardware on a local host: files of its root, by path (without the leading slash).
+"""Stand-ins of a node's hardware on a local host: files of its root, by path (without the leading slash).
 
 GPUs and fabric manager as programs that behave like NVIDIA's, EFA devices as a tree like the kernel's /sys (the health
 checks are pointed to it), and a /scratch as ParallelCluster mounts it from NVMe. All as the instance type has them.

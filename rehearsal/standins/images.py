@@ -1,6 +1,6 @@
 """Container images for tests, benchmarks and rehearsals, in the storage of a real docker-registry.
 
-Made with umoci (whole layers; its ``insert`` writes archives that tar refuses) and pushed with skopeo in Docker's
+Made with umoci (whole layers; its `insert` writes archives that tar refuses) and pushed with skopeo in Docker's
 format, since a registry answers 404 to an enroot 3 that asks for an image in OCI's.
 """
 
@@ -27,7 +27,7 @@ def missing() -> list[str]:
 
 
 def layer(files: Mapping[str, bytes]) -> bytes:
-    """Return the archive of one layer: path -> content; ``.wh.NAME`` takes NAME of the layers below away."""
+    """Return the archive of one layer: path -> content; `.wh.NAME` takes NAME of the layers below away."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in files.items():
@@ -47,7 +47,7 @@ def configuration(storage: Path, port: int, htpasswd: str = "") -> str:
 
 
 def push(work: Path, port: int, name: str, layers: Sequence[bytes], form: str = "v2s2") -> None:
-    """Make an image ``repository:tag`` of these layers, lowest first, and push it to the registry on this port."""
+    """Make an image `repository:tag` of these layers, lowest first, and push it to the registry on this port."""
     layout = work / "layout"
     image = f"{layout}:image"
     if not layout.exists():

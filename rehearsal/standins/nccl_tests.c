@@ -183,7 +183,7 @@ static int devices_here(void) {
   return count;
 }
 
-/* nccl-tests' own complaint: more GPUs asked for than the host has. One rank stands for one GPU. */
+/* nccl-tests' own complaint: more GPUs asked for than the host has. One rank is one GPU. */
 static int check_devices(const struct world *w, const struct options *o) {
   int wanted = (w->local_rank + 1) * o->gpus * o->threads, present = devices_here(), worst = 0;
   int bad = wanted > present || o->gpus * o->threads != 1;

@@ -1,13 +1,13 @@
 """Stand-in of NVIDIA's registry and of ECR: TLS and logins in front of a real docker-registry, with faults on purpose.
 
-``python3 ngc.py --upstream PORT --certificate PEM --key PASSWORD --faults FILE --log FILE [--port 443]``
+`python3 ngc.py --upstream PORT --certificate PEM --key PASSWORD --faults FILE --log FILE [--port 443]`
 
-* ``nvcr.io``: asks for a bearer token, which ``https://authn.nvidia.com/token`` gives to ``$oauthtoken:PASSWORD``, and
-  without a login for repositories whose name begins with ``public/``.
+* `nvcr.io`: asks for a bearer token, which `https://authn.nvidia.com/token` gives to `$oauthtoken:PASSWORD`, and
+  without a login for repositories whose name begins with `public/`.
 * any other name: the request is passed on as it is, so the registry behind asks for its own login (Basic), as ECR does.
 
-FILE of the faults is JSON, read at every request: ``truncate`` (so many next layers end early), ``stall`` (layers stop
-after a quarter), ``rate`` (bytes a second of each layer: a long way, not a narrow line), ``status`` (answer of the
+FILE of the faults is JSON, read at every request: `truncate` (so many next layers end early), `stall` (layers stop
+after a quarter), `rate` (bytes a second of each layer: a long way, not a narrow line), `status` (answer of the
 token's place). Each answer is one line of the log: method, path, status. Runs on the standard library.
 """
 
@@ -40,7 +40,7 @@ class Front(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", options.port), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(options.certificate)
-        # The handshake is the connection's own thread's: a client that says nothing holds nobody up.
+        # The handshake is the connection's own thread's: a client that sends nothing delays no other client.
         self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.options = options
         self.guard = threading.Lock()

@@ -21,7 +21,7 @@ standins::fault() {
   exit "${2:-1}"
 }
 
-# Makes a part in a fresh directory beside its place and moves it there whole; skips it when its stamp is unchanged.
+# Makes a part in a fresh directory next to its place and moves it there whole; skips it when its stamp is unchanged.
 standins::part() { # NAME STAMP FUNCTION
   local place=$TARGET/$1 fresh=$TARGET/.$1.new
   if [[ -f $place/.stamp && $(<"$place/.stamp") == "$2" ]]; then

@@ -81,7 +81,7 @@ def test_fault_is_parsed(text: str, fault: Breakage) -> None:
     ("text", "message"),
     [
         ("slow-nod=gpu-3", "Did you mean slow-node?"),
-        ("", "no such fault"),
+        ("", "no such kind"),
         ("slow-node", "which node?"),
         ("slow-node=", "which node?"),
         ("bootstrap=gpu-1", "head or compute, not gpu-1"),

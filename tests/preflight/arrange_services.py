@@ -17,7 +17,7 @@ from moto.secretsmanager.models import secretsmanager_backends
 from preflight_cases import REGION
 
 from rehearsal.cloud.model import ACCOUNT, PARTITION
-from rehearsal.cloud.stacks import Stack, StackOptions
+from rehearsal.cloud.stack import Stack, StackOptions
 from tests.aws.preflight_aws import PreflightAws
 
 Arrange = Callable[[PreflightAws], None]

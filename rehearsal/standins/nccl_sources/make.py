@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Stand-in sources of NCCL, aws-ofi-nccl and nccl-tests as a software mirror holds them, and the image they build on.
 
-``make.py sources DIRECTORY [NAME=VERSION ...]`` writes NAME-VERSION.tar.gz (default: what nodes/software.tsv pins)
+`make.py sources DIRECTORY [NAME=VERSION ...]` writes NAME-VERSION.tar.gz (default: what nodes/software.tsv pins)
 and adds their lines to DIRECTORY/SHA256SUMS. The sources keep the real projects' make targets and options and compile
 to small real shared libraries and an MPI program, with the versions baked in.
 
-``make.py image DIRECTORY`` makes what a ParallelCluster image has for the build, below DIRECTORY: usr/local/cuda (an
+`make.py image DIRECTORY` makes what a ParallelCluster image has for the build, below DIRECTORY: usr/local/cuda (an
 nvcc that knows CUDA 13.0's architectures and compiles C) and opt/amazon (libfabric, Open MPI, the installer's plugin).
 
-Runs without further packages. Needs gcc, and mpicc for ``image``.
+Runs without further packages. Needs gcc, and mpicc for `image`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/bin/sh
-# As upstream's: makes ./configure; without autotools there is none.
+# As upstream's: makes ./configure; without autotools it does not exist.
 set -e
 autoreconf --version >/dev/null
 cp configure.in configure

@@ -1,0 +1,76 @@
+"""One CloudFormation stack: its template, resources, events and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from rehearsal.cloud.errors import TemplateInvalid
+from rehearsal.cloud.model import CloudEvent, Resource, ResourceRequest, ResourceResult
+
+_LOCKED_SUFFIX = "_IN_PROGRESS"
+
+
+@dataclass
+class StackOptions:
+    """What a request may say about a stack besides template and parameters."""
+
+    tags: dict[str, str] = field(default_factory=dict)
+    role_arn: str | None = None
+    disable_rollback: bool = False
+    on_failure: str = "ROLLBACK"
+    termination_protection: bool = False
+
+
+@dataclass
+class Stack:
+    """One stack. `references` holds what Ref finds; `resources` is in order of creation."""
+
+    stack_id: str
+    name: str
+    text: str
+    document: dict[str, Any]
+    given: dict[str, str]
+    references: dict[str, Any]
+    options: StackOptions
+    parent_id: str | None = None
+    status: str = "CREATE_IN_PROGRESS"
+    reason: str = ""
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    updated: datetime | None = None
+    resources: dict[str, Resource] = field(default_factory=dict)
+    events: list[CloudEvent] = field(default_factory=list)
+    outputs: dict[str, dict[str, str]] = field(default_factory=dict)
+    imports: set[str] = field(default_factory=set)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an operation runs on the stack."""
+        return self.status.endswith(_LOCKED_SUFFIX)
+
+
+def new_resource(logical_id: str, body: Mapping[str, Any]) -> Resource:
+    """A resource of a template that is not created yet."""
+    return Resource(
+        logical_id=logical_id,
+        resource_type=str(body["Type"]),
+        properties={},
+        result=ResourceResult(""),
+        deletion_policy=str(body.get("DeletionPolicy", "Delete")),
+        metadata=dict(body.get("Metadata", {})),
+    )
+
+
+def parameters_of(request: ResourceRequest) -> dict[str, str]:
+    """The parameters of a nested stack; a list is joined by commas."""
+    values = request.properties.get("Parameters", {})
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in values.items()}
+
+
+def output_text(value: Any) -> str:
+    """An output's value as text. Raises TemplateInvalid for a list."""
+    if isinstance(value, list):
+        raise TemplateInvalid("Template format error: Output values must be strings, got a list")
+    return str(value).lower() if isinstance(value, bool) else str(value)
