@@ -237,7 +237,7 @@ def _run_engine(options: Rehearsal, work: Path) -> int:
         )
     except OSError as error:
         raise EnvironmentFault(f"the rehearsal did not start: {error.strerror}") from None
-    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     interrupted = False
     try:
         code = _wait(process, work) if options.shell else process.wait()
@@ -263,19 +263,17 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 def _stop(process: subprocess.Popen[bytes]) -> int:
     """Ask the engine to stop and wait a bounded time, then kill it; a second Ctrl-C kills it at once."""
-    try:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: process.kill())  # no exception, which could skip the wait
+    with contextlib.suppress(BrokenPipeError):  # it may have just ended
         if process.stdin:
             process.stdin.write(b".")  # the engine knows that this process lives and removes the folders
             process.stdin.close()
-    except BrokenPipeError:
-        pass  # it has just ended
     try:
         return process.wait(timeout=GRACE_S)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+    except subprocess.TimeoutExpired:
         process.kill()
-        while True:
-            with contextlib.suppress(KeyboardInterrupt):
-                return process.wait(timeout=GRACE_S)
+        return process.wait()
 
 
 def _remove_groups(work: Path) -> None:
