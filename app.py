@@ -6,7 +6,7 @@ import sys
 
 from aws_cdk import App, Environment, Tags
 
-from slipway.errors import SlipwayError
+from slipway.errors import SlipwayError, error_lines
 from slipway.settings import Settings, load_settings
 from slipway.stack_names import stack_names
 from stacks.acceptance import AcceptanceStack
@@ -45,6 +45,6 @@ if __name__ == "__main__":
     try:
         make_stacks(app, load_settings(app.node.try_get_context("settings")))
     except SlipwayError as error:
-        print(error, file=sys.stderr)
+        print(*error_lines(error), sep="\n", file=sys.stderr)
         sys.exit(error.exit_code)
     app.synth()

@@ -8,37 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from slipway.command_line import SHOWN_FAULTS
-from slipway.errors import EXIT_GOOD, EXIT_USAGE, Fault, SettingsError
-from slipway.settings import Examination, Queue, examine, examine_source
-from slipway.settings.source import parse_source
+from slipway.errors import EXIT_GOOD, EXIT_USAGE, fault_lines, order
+from slipway.settings import Examination, Queue, examine
+from slipway.settings.source import STDIN, STDIN_SHOWN
 from slipway.text import plural, visible
-
-STANDARD_INPUT = "-"
 
 
 def check(files: Sequence[Path], *, as_json: bool = False) -> int:
     """Print what is wrong with `files` (`-`: standard input). Return 0 if all are good, else 2."""
-    examined = {str(file): _examine(file) for file in files}
+    examined = [(STDIN_SHOWN if str(file) == STDIN else str(file), examine(file)) for file in files]
     if as_json:
-        results = [_as_dict(name, result) for name, result in examined.items()]
+        results = [_as_dict(name, result) for name, result in examined]
         several = {"valid": all(result["valid"] for result in results), "files": results}
         print(json.dumps(results[0] if len(results) == 1 else several))
     else:
-        for name, result in examined.items():
+        for name, result in examined:
             _print(name, result)
-    return EXIT_USAGE if any(result.faults for result in examined.values()) else EXIT_GOOD
-
-
-def _examine(file: Path) -> Examination:
-    if str(file) != STANDARD_INPUT:
-        return examine(file)
-    try:
-        return examine_source(parse_source(STANDARD_INPUT, sys.stdin.buffer.read().decode("utf-8")))
-    except UnicodeDecodeError:
-        return Examination(None, (Fault(STANDARD_INPUT, 0, "", None, "is not UTF-8 text", "save it as UTF-8"),), ())
-    except SettingsError as error:
-        return Examination(None, error.faults, ())
+    return EXIT_USAGE if any(result.faults for _, result in examined) else EXIT_GOOD
 
 
 def _as_dict(name: str, result: Examination) -> dict[str, Any]:
@@ -47,12 +33,10 @@ def _as_dict(name: str, result: Examination) -> dict[str, Any]:
 
 
 def _print(name: str, result: Examination) -> None:
-    lines = sorted((*result.faults, *result.warnings), key=lambda fault: (fault.line, fault.path))
-    for fault in lines[:SHOWN_FAULTS]:
-        print(visible(str(fault)), file=sys.stderr)
-    if lines:
+    faults = sorted((*result.faults, *result.warnings), key=order)
+    if faults:
         counts = f"{plural(len(result.faults), 'fault')}, {plural(len(result.warnings), 'warning')}"
-        print(visible(f"{counts} in {name}"), file=sys.stderr)
+        print(*fault_lines(faults), visible(f"{counts} in {name}"), sep="\n", file=sys.stderr)
     settings = result.settings
     if settings:
         nodes = ", ".join(f"{queue.name}: {_count(queue)} x {queue.instance_type}" for queue in settings.queues)
@@ -65,7 +49,7 @@ def _count(queue: Queue) -> str:
 
 def explain(name: str, *, as_json: bool = False) -> int:
     """Print why the rule `name` exists; `all` lists every rule. Raises UsageError for an unknown rule."""
-    from slipway.settings.rules.explain import explain as rows_of
+    from slipway.explain import explain as rows_of
 
     rows = rows_of(name)
     if as_json:

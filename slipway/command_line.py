@@ -23,12 +23,13 @@ from slipway.errors import (
     EXIT_INTERRUPTED,
     EXIT_PIPE,
     EXIT_USAGE,
+    MOST_FAULTS,
     SettingsError,
     SlipwayError,
+    error_lines,
 )
 from slipway.text import visible
 
-SHOWN_FAULTS = 100
 WITH_RESULT = ("rehearse",)  # commands whose last line is always `[RESULT] ...`
 JSON_OPTION = "--json"
 
@@ -126,14 +127,12 @@ def _without_output(code: int) -> int:
 def _failed(request: Request, error: Exception | str, code: int, *, printed: bool = False) -> int:
     """Print an error as text unless it is `printed` already, as JSON if it was asked for, and return `code`."""
     faults = error.faults if isinstance(error, SettingsError) else ()
-    lines = [visible(str(fault)) for fault in faults] or [visible(line) for line in str(error).split("\n")]
+    lines = [visible(line) for line in str(error).split("\n")][:MOST_FAULTS]
     if not printed:
-        more = [f"and {len(lines) - SHOWN_FAULTS} more"] if len(lines) > SHOWN_FAULTS else []
-        print(*lines[:SHOWN_FAULTS], *more, sep="\n", file=sys.stderr)
+        print(*error_lines(error), sep="\n", file=sys.stderr)
     with contextlib.suppress(OSError, ValueError):
         if request.as_json:
-            text = "\n".join(lines[:SHOWN_FAULTS])
-            shown = {"exit_code": code, "text": text, "faults": [fault.as_dict() for fault in faults]}
+            shown = {"exit_code": code, "text": "\n".join(lines), "faults": [fault.as_dict() for fault in faults]}
             print(json.dumps({"error": shown}), flush=True)
         if request.command in WITH_RESULT:
             print(f"[RESULT] FAILURE: {lines[0]}", file=sys.stderr if request.as_json else sys.stdout, flush=True)

@@ -49,7 +49,7 @@ def _entries(start: str) -> list[str]:
 
 def rule_names() -> list[str]:
     """Return the rules and questions that `check --explain` knows, and `all`."""
-    from slipway.settings.rules.explain import explanations
+    from slipway.explain import explanations
 
     return ["all", *(row.name for row in explanations())]
 

@@ -51,6 +51,14 @@ def visible(text: str) -> str:
     return UNSHOWN.sub("?", text)
 
 
+def width_on_screen(text: str) -> int:
+    """How many columns of a terminal `text` takes: two for a wide character, none for a combining one."""
+    import unicodedata
+
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(bool(unicodedata.combining(character)) for character in text)
+
+
 def moment(time: datetime.datetime) -> str:
     """``2026-12-05 11:30 UTC``"""
     return time.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")

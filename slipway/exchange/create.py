@@ -173,7 +173,7 @@ class _Talk:
     def _note(self, key: str, faults: Sequence[Fault]) -> None:
         """A zone is not held against a region that is wrong itself."""
         if not (key == "zone" and any(fault.file == _option("region") for fault in self.faults)):
-            self.faults += [dataclasses.replace(fault, file=_option(key), line=0) for fault in faults]
+            self.faults += [dataclasses.replace(fault, file=_option(key), line=0, column=0) for fault in faults]
 
     def _faults(self, to: Place) -> list[Fault]:
         """What the rules say about this answer among the answers so far; missing ones are not its fault."""

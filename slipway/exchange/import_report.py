@@ -19,8 +19,8 @@ from slipway.exchange.pcluster_file import is_placeholder
 from slipway.exchange.translate import FILL
 from slipway.files import write_whole
 from slipway.settings import Settings
-from slipway.settings.faults import model_in
-from slipway.settings.source import SECRET_KEY, SECRETS, Place, path_text, redacted
+from slipway.settings.model import part_in
+from slipway.settings.source import SECRET_KEY, Place, holds_secret, path_text, redacted
 from slipway.settings.write import faults_in, get_at, remove_at, schema_line, set_at, settings_text
 
 ROUNDS = 100  # one value a round; a file has a handful that are refused
@@ -107,7 +107,7 @@ def withhold_secrets(imported: Imported) -> None:
 def _is_secret(path: Place, value: Any) -> bool:
     if not isinstance(value, str) or is_placeholder(value):
         return False
-    return bool(SECRETS.search(value)) or (bool(SECRET_KEY.search(str(path[-1]))) and not value.startswith("arn:"))
+    return holds_secret(value) or (bool(SECRET_KEY.search(str(path[-1]))) and not value.startswith("arn:"))
 
 
 def leave_out_refused(imported: Imported) -> list[Fault]:
@@ -151,7 +151,7 @@ def _default_at(path: Place) -> str | None:
         field = model.model_fields.get(name) if model and isinstance(name, str) else None
         default = field.default if field else None
         if isinstance(name, str):
-            model = model_in(field.annotation) if field else None
+            model = part_in(field.annotation) if field else None
     if isinstance(default, bool):
         return str(default).lower()
     return str(default) if isinstance(default, (str, int, float)) and default != "" else None
@@ -209,7 +209,7 @@ def _is_needed(holder: Place, key: str) -> bool:
     for name in holder:
         if isinstance(name, str) and model is not None:
             field = model.model_fields.get(name)
-            model = model_in(field.annotation) if field else None
+            model = part_in(field.annotation) if field else None
     if model is None:
         return False  # a table of free keys: tags, parameters of Slurm
     if key in ("count", "max_count") and holder[:1] == ("queues",):

@@ -21,8 +21,8 @@ from ruamel.yaml.comments import CommentedMap, TaggedScalar
 
 from slipway.errors import Fault, SettingsError
 from slipway.settings import PARALLELCLUSTER_VERSION
-from slipway.settings.faults import did_you_mean
-from slipway.settings.source import Place, Source, read_source, redacted
+from slipway.settings.source import Place, Source, read_source, redacted, yaml_errors_as_faults
+from slipway.text import did_you_mean
 
 PLACEHOLDER = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{\{?[^{}]*\}?\}|<[^<>]+>|^![\w:]+", re.ASCII)
 VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", re.ASCII)
@@ -48,7 +48,7 @@ def read_configuration(file: str | Path, variables: Mapping[str, str] | None = N
     """Read ``file``; ``variables`` take the place of ``${NAME}``. Raises SettingsError with every fault found."""
     try:
         source = read_source(file)
-        tree = source.tree if BRACES_OR_TAGS.search(source.text) else source.data
+        tree = _tree(source) if BRACES_OR_TAGS.search(source.text) else source.data
     except SettingsError as error:
         raise SettingsError([_in_our_words(fault) for fault in error.faults]) from None
     reader = _Reader(source, variables or {})
@@ -59,6 +59,14 @@ def read_configuration(file: str | Path, variables: Mapping[str, str] | None = N
     if reader.faults:
         raise SettingsError(reader.faults)
     return Configuration(str(file), source.text, data, reader.leaves)
+
+
+def _tree(source: Source) -> Any:
+    """Return the content as ruamel.yaml's round-trip tree, which keeps tags, styles and keys of any kind."""
+    yaml = YAML(typ="rt")
+    yaml.constructor.add_constructor("tag:yaml.org,2002:timestamp", type(yaml.constructor).construct_yaml_str)
+    with yaml_errors_as_faults(source.file, source.text):
+        return yaml.load(source.text)
 
 
 def from_dictionary(configuration: dict[str, Any], text: str = "") -> Configuration:
@@ -131,8 +139,8 @@ class _Reader:
         self._variables = variables
 
     def fault(self, path: Place, rule: str, hint: str = "") -> None:
-        value = self._source.value(path)
-        self.faults.append(Fault(self._source.file, self._source.line(path), redacted(spell(path)), value, rule, hint))
+        fault = self._source.fault(path, rule, hint, "")
+        self.faults.append(dataclasses.replace(fault, path=redacted(spell(path))))
 
     def table(self, node: Any, schema: dict[str, Any], path: Place) -> dict[str, Any]:
         data = {}

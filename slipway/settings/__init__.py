@@ -1,22 +1,25 @@
 """The settings: what one file says about a cluster, validated and frozen.
 
-From bottom to top: `source` (text to data with the place of each key), `model` (the parts), `rules` (several keys
-together), `faults` (pydantic's errors as faults).
+From bottom to top; a module imports only those above it in this list:
+
+    source.py   text to data, with line and column of each key and value
+    forms.py    the form of one value: pattern, message, example, why, source
+    model.py    the parts; every key with its description, default and bounds
+    rules/      rules about several keys
+    check.py    `load_settings`, `examine`: every fault at once
+    bad.py      the bad file of each rule, which documentation and tests check
+    write.py    the text of a settings file
+    page.py     docs/settings.md and the JSON Schema
 """
 
+from slipway.settings.check import Examination, examine, examine_source, load_settings
+from slipway.settings.forms import PRIVATE_RANGES, SIZE_UNITS
 from slipway.settings.model import (
     PARALLELCLUSTER_VERSION,
-    PRIVATE_RANGES,
     RESULTS_PREFIX,
-    SIZE_UNITS,
-    STAND_IN_ITEMS,
-    STAND_INS,
     Association,
     Budget,
-    Examination,
-    Form,
     Fsx,
-    ImageUri,
     Mount,
     Network,
     Observability,
@@ -25,9 +28,6 @@ from slipway.settings.model import (
     Settings,
     Slurm,
     Storage,
-    examine,
-    examine_source,
-    load_settings,
 )
 
 __all__ = [
@@ -35,14 +35,10 @@ __all__ = [
     "PRIVATE_RANGES",
     "RESULTS_PREFIX",
     "SIZE_UNITS",
-    "STAND_INS",
-    "STAND_IN_ITEMS",
     "Association",
     "Budget",
     "Examination",
-    "Form",
     "Fsx",
-    "ImageUri",
     "Mount",
     "Network",
     "Observability",

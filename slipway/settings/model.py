@@ -1,282 +1,86 @@
-"""The settings: what one file says about a cluster, validated and frozen.
+"""The settings: what one file says about a cluster, validated and frozen. Every key is described here.
 
-``load_settings(file)`` gives a ``Settings`` or raises ``SettingsError`` with every fault at once; ``examine(file)``
-gives warnings too. ``slipway.settings.rules`` has the rules that join several fields; the rules of a single field stand
-with the field, and the reason of each in ``slipway.settings.rules.fields``.
+docs/settings.md and the JSON Schema are made from this module. `slipway.settings.rules` has the rules that join several
+keys, `slipway.settings.forms` the forms of single values.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import datetime
-import ipaddress
-import re
-from pathlib import Path
+import typing
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError, PydanticUndefined
 
-from slipway.errors import Fault, SettingsError, UsageError
 from slipway.instances import INSTANCE_TYPES, InstanceType
-from slipway.settings.faults import faults_of, secret_faults
-from slipway.settings.rules import rule_faults
-from slipway.settings.source import Place, Source, read_source
+from slipway.settings.forms import (
+    BucketName,
+    Cidr,
+    ClusterName,
+    DatabaseName,
+    DatabaseUser,
+    Email,
+    FileSystemId,
+    Form,
+    FsxPath,
+    GbPerS,
+    HostName,
+    ImageUri,
+    InstanceTypeName,
+    KeyPair,
+    Mirror,
+    MountId,
+    MountPath,
+    NcclTag,
+    OfiTag,
+    OneLine,
+    PlacementGroup,
+    PolicyArn,
+    Prefix,
+    PrivateCidr,
+    QueueName,
+    Region,
+    ReservationId,
+    ScriptArgument,
+    ScriptUrl,
+    SecretArn,
+    SecurityGroupId,
+    Size,
+    SlurmKey,
+    SlurmValue,
+    SubnetId,
+    TagKey,
+    TagValue,
+    VpcId,
+    Zone,
+)
+from slipway.settings.source import Place
 
 PARALLELCLUSTER_VERSION = "3.16.1"
-"""The ParallelCluster release the cluster configuration, the provider template and the images are made for."""
+"""The ParallelCluster release that the cluster configuration, the provider template and the images are made for."""
 
 RESULTS_PREFIX = "acceptance/"
 """Where in the bucket the head node writes the reports of acceptance."""
 
-SIZE_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-SIZE = re.compile(r"^([0-9]{1,16})\s*(|B|KiB|MiB|GiB|TiB)$")
-GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,254}", re.ASCII)
-SLURM_VALUE = re.compile(
-    r"[A-Za-z0-9_.,:;/=+@%()\[\] -]{1,255}", re.ASCII
-)  # nothing that ends a line or a word of slurm.conf
-MAX_SIZE = 1 << 50  # bytes; what acceptance takes
-PRIVATE_RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")  # VPC user guide: RFC 1918 and 6598
-
-
-def _size(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise PydanticCustomError("size-form", "must be a size such as 16MiB or a number of bytes")
-    match = SIZE.match(str(value))
-    if match is None:
-        raise PydanticCustomError(
-            "size-form", "must be a size such as 16MiB (B, KiB, MiB, GiB, TiB) or a number of bytes"
-        )
-    return int(match[1]) * SIZE_UNITS[match[2]]
-
-
-def _instance_type(value: Any) -> Any:
-    if isinstance(value, str) and value not in INSTANCE_TYPES:
-        raise PydanticCustomError(
-            "instance-type-unknown", "is not an instance type that Slipway knows", {"choices": sorted(INSTANCE_TYPES)}
-        )
-    return value
-
-
-def _cidr(value: Any) -> Any:
-    try:
-        network = ipaddress.IPv4Network(value if isinstance(value, str) else "")
-    except ValueError:
-        raise PydanticCustomError(
-            "cidr-form", "must be an IPv4 network such as 10.0.0.0/16, with no host bits set"
-        ) from None
-    return str(network)
-
-
-@dataclasses.dataclass(frozen=True)
-class Form:
-    """A check that text has one form. ``rule_name`` is its row in ``slipway.settings.rules.fields``."""
-
-    rule_name: str
-    pattern: re.Pattern[str]
-    rule: str
-
-    def __call__(self, value: Any) -> Any:
-        """Give ``value`` back, or raise what pydantic collects."""
-        if not isinstance(value, str) or not self.pattern.fullmatch(value):
-            raise PydanticCustomError(self.rule_name, self.rule)
-        return value
-
-
-def _matches(rule_name: str, pattern: str, rule: str) -> BeforeValidator:
-    return BeforeValidator(Form(rule_name, re.compile(pattern, re.ASCII), rule))
-
-
-def _private_cidr(value: Any) -> Any:
-    network = ipaddress.IPv4Network(_cidr(value))
-    if not any(network.subnet_of(ipaddress.IPv4Network(private)) for private in PRIVATE_RANGES):
-        raise PydanticCustomError("cidr-private", f"must lie in a private range: {', '.join(PRIVATE_RANGES)}")
-    return str(network)
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise PydanticCustomError("wrong-type", "must be a number")
-    return float(value)
-
-
-def _placement_group(value: Any) -> Any:
-    if isinstance(value, bool) or (isinstance(value, str) and GROUP_NAME.fullmatch(value)):
-        return value
-    raise PydanticCustomError("placement-group-name", "must be true, false or the name of an existing placement group")
-
-
-def _slurm_value(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, str)) or not SLURM_VALUE.fullmatch(str(value)):
-        raise PydanticCustomError("slurm-value", "must be a whole number, or text of one line without # and quotes")
-    return value
-
-
-def _no_truth_value(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise PydanticCustomError("wrong-type", "must be a whole number")
-    return value
-
-
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0, le=MAX_SIZE)]
-GbPerS = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1e6, allow_inf_nan=False)]
-PrivateCidr = Annotated[str, BeforeValidator(_private_cidr)]
-InstanceTypeName = Annotated[str, BeforeValidator(_instance_type)]
-Cidr = Annotated[str, BeforeValidator(_cidr)]
-ClusterName = Annotated[
-    str,
-    _matches(
-        "cluster-name",
-        r"[a-z][a-z0-9-]{0,38}[a-z0-9]",
-        "must be 2 to 40 characters: a lower-case letter, then letters, digits or -, no - last",
-    ),
-]
-QueueName = Annotated[
-    str,
-    _matches(
-        "queue-name",
-        r"[a-z][a-z0-9-]{0,23}[a-z0-9]",
-        "must be 2 to 25 characters: a lower-case letter, then letters, digits or -, no - last",
-    ),
-]
-Region = Annotated[str, _matches("region-form", r"[a-z]{2,4}(-[a-z]+)+-\d", "must be an AWS region such as us-east-1")]
-Zone = Annotated[
-    str, _matches("zone-form", r"[a-z]{2,4}(-[a-z]+)+-\d[a-z]", "must be an availability zone such as us-east-1a")
-]
-VpcId = Annotated[
-    str, _matches("vpc-id", r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", "must be a VPC id such as vpc-0123456789abcdef0")
-]
-SubnetId = Annotated[
-    str,
-    _matches("subnet-id", r"subnet-([0-9a-f]{8}|[0-9a-f]{17})", "must be a subnet id such as subnet-0123456789abcdef0"),
-]
-ReservationId = Annotated[
-    str,
-    _matches(
-        "reservation-id",
-        r"cr-([0-9a-f]{8}|[0-9a-f]{17})",
-        "must be a capacity reservation id such as cr-0123456789abcdef0",
-    ),
-]
-SecurityGroupId = Annotated[
-    str,
-    _matches(
-        "security-group-id",
-        r"sg-([0-9a-f]{8}|[0-9a-f]{17})",
-        "must be a security group id such as sg-0123456789abcdef0",
-    ),
-]
-FileSystemId = Annotated[
-    str,
-    _matches("file-system-id", r"fs-[0-9a-f]{17}", "must be the id of an FSx file system such as fs-0123456789abcdef0"),
-]
-PolicyArn = Annotated[
-    str,
-    _matches(
-        "policy-arn",
-        r"arn:aws[a-z-]*:iam::(aws|\d{12}):policy/[A-Za-z0-9_+=,.@/-]{1,512}",
-        "must be the ARN of a managed policy such as arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly",
-    ),
-]
-ScriptUrl = Annotated[
-    str,
-    _matches(
-        "script-url",
-        r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9_.=/-]{1,512}",
-        "must be a script in S3: s3://BUCKET/KEY",
-    ),
-]
-ScriptArgument = Annotated[
-    str, _matches("script-argument", r"[^\s\x00-\x1f'\"`$\\]{1,255}", "must be text without blanks, quotes, $ and \\")
-]
-MountPath = Annotated[
-    str,
-    _matches(
-        "mount-path", r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+", "must be an absolute path on the nodes such as /shared"
-    ),
-]
-MountId = Annotated[
-    str,
-    _matches(
-        "mount-id-form",
-        r"(fs-([0-9a-f]{8}|[0-9a-f]{17})|fsvol-[0-9a-f]{17}|fc-[0-9a-f]{17})",
-        "must be the id of a file system (fs-...), an FSx volume (fsvol-...) or a file cache (fc-...)",
-    ),
-]
-SlurmKey = Annotated[
-    str, _matches("slurm-key", r"[A-Za-z][A-Za-z0-9]{0,63}", "must be a parameter of slurm.conf such as SlurmdTimeout")
-]
-SlurmValue = Annotated[int | str, BeforeValidator(_slurm_value)]
 SlurmParameters = dict[SlurmKey, SlurmValue]
-HostName = Annotated[
-    str, _matches("host-name", r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "must be a host name or an address")
-]
-DatabaseUser = Annotated[str, _matches("database-user", r"[A-Za-z0-9_]{1,32}", "must be 1 to 32 letters, digits or _")]
-DatabaseName = Annotated[
-    str, _matches("database-name", r"[0-9a-z_]{1,64}", "must be 1 to 64 lower-case letters, digits or _")
-]
-TagKey = Annotated[
-    str,
-    _matches(
-        "tag-key",
-        r"(?!aws:)[A-Za-z0-9 _.:/=+@-]{1,128}",
-        "must be a tag key of 1 to 128 characters, not starting with aws:",
-    ),
-]
-TagValue = Annotated[
-    str, _matches("tag-value", r"[A-Za-z0-9 _.:/=+@-]{0,256}", "must be a tag value of at most 256 characters")
-]
-PlacementGroup = Annotated[bool | str, BeforeValidator(_placement_group)]
-KeyPair = Annotated[
-    str, _matches("key-pair-name", r"[A-Za-z0-9 ._@()+=-]{1,255}", "must be the name of an EC2 key pair")
-]
-BucketName = Annotated[
-    str,
-    _matches(
-        "bucket-name",
-        r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
-        "must be an S3 bucket name: 3 to 63 lower-case letters, digits, dots or -",
-    ),
-]
-SecretArn = Annotated[
-    str,
-    _matches(
-        "secret-arn",
-        r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+",
-        "must be the ARN of a Secrets Manager secret, never the secret itself",
-    ),
-]
-Email = Annotated[str, _matches("email", r"[^@\s]+@[^@\s]+\.[^@\s]+", "must be an e-mail address")]
-ImageUri = Annotated[
-    str,
-    _matches(
-        "image-uri",
-        # Nothing that the import would leave out: headnode/containers/images.py.
-        r"docker://([a-z0-9][a-z0-9.-]*(:\d+)?#|([a-z0-9][a-z0-9-]*\.[a-z0-9.-]*|[a-z0-9][a-z0-9.-]*:\d+|localhost)/)?"
-        r"[a-z0-9]+(([._/]|__|-+)[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?",
-        "must be an image such as docker://nvcr.io#nvidia/pytorch:24.01-py3",
-    ),
-]
-FsxPath = Annotated[
-    str,
-    _matches(
-        "fsx-path",
-        r"/((?!\.\.?(/|$))[A-Za-z0-9_.-]+(/(?!\.\.?(/|$))[A-Za-z0-9_.-]+)*)?",
-        "must be an absolute path on the file system such as /datasets",
-    ),
-]
-Prefix = Annotated[
-    str, _matches("prefix", r"([A-Za-z0-9!_.*'()-]+/)*", "must be an S3 prefix ending in /, such as datasets/")
-]
-NcclTag = Annotated[str, _matches("nccl-tag", r"v\d+\.\d+\.\d+-\d+", "must be an NCCL release tag such as v2.28.7-1")]
-OfiTag = Annotated[
-    str, _matches("ofi-tag", r"v\d+\.\d+\.\d+(-aws)?", "must be an aws-ofi-nccl release tag such as v1.17.2-aws")
-]
-OneLine = Annotated[
-    str, _matches("one-line", r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,300}", "must be one line of 1 to 300 characters")
-]
-Mirror = Annotated[str, _matches("mirror", r"(s3|https)://[A-Za-z0-9./_:-]+", "must be an s3:// or https:// prefix")]
+
+
+def key(what: str = "", *, default: Any = PydanticUndefined, shown: str = "", **bounds: Any) -> Any:
+    """A key of the settings file.
+
+    `what` describes it; a key that is a table of its own is described by the docstring of its class instead. `shown`
+    is the default in docs/settings.md where the value alone does not say it; `bounds` are those of pydantic's Field.
+    """
+    return Field(default, description=what or None, json_schema_extra={"shown": shown}, **bounds)
+
+
+def keys(what: str, *, shown: str = "none", **bounds: Any) -> Any:
+    """A key with a list of values, which may be left out. YAML has lists where the frozen settings have tuples."""
+    return key(what, default=(), shown=shown, strict=False, **bounds)
 
 
 class Part(BaseModel):
@@ -285,70 +89,85 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-LIST = Field(strict=False)
-"""YAML has lists where the frozen settings have tuples."""
-
-
 class Network(Part):
-    """A new VPC (``cidr``) or an existing one (the three ids, and the nodes' security group if there is one)."""
+    """A new VPC, or an existing one by its ids."""
 
-    cidr: PrivateCidr | None = None
-    vpc_id: VpcId | None = None
-    head_node_subnet_id: SubnetId | None = None
-    compute_subnet_id: SubnetId | None = None
-    security_group_id: SecurityGroupId | None = None
+    cidr: PrivateCidr | None = key("a new VPC of this private range, /16 to /24", default=None, shown="`10.0.0.0/16`")
+    vpc_id: VpcId | None = key("an existing VPC instead; needs both subnets too", default=None)
+    head_node_subnet_id: SubnetId | None = key("the subnet of the head node in the existing VPC", default=None)
+    compute_subnet_id: SubnetId | None = key(
+        "the private subnet of the compute nodes, with a route to AWS's services", default=None
+    )
+    security_group_id: SecurityGroupId | None = key(
+        "an existing group of all nodes, with rules to itself in both directions (EFA); only in an existing VPC",
+        default=None,
+        shown="a new group",
+    )
 
     @property
     def is_new(self) -> bool:
-        """Whether Slipway makes the VPC."""
+        """Whether Slipway creates the VPC."""
         return self.vpc_id is None
 
 
 class Script(Part):
     """A bootstrap action of the site, run after Slipway's own; it has to end within ParallelCluster's time-out."""
 
-    url: ScriptUrl
-    arguments: Annotated[tuple[ScriptArgument, ...], LIST] = ()
+    url: ScriptUrl = key("the script: `s3://BUCKET/KEY`")
+    arguments: tuple[ScriptArgument, ...] = keys("words without blanks and quotes")
 
 
 class HeadNode(Part):
-    """The head node: Slurm's controller, Prometheus, and where acceptance runs."""
+    """Slurm's controller, Prometheus, and where acceptance runs."""
 
-    instance_type: InstanceTypeName = "m5.8xlarge"
-    root_volume_gib: int = Field(200, ge=45, le=16384)  # ParallelCluster's images need 45 GiB
-    key_pair: KeyPair | None = None
-    ssh_from: Cidr | None = None
-    security_group_ids: Annotated[tuple[SecurityGroupId, ...], LIST] = ()
-    scripts: Annotated[tuple[Script, ...], LIST] = ()
-    policy_arns: Annotated[tuple[PolicyArn, ...], LIST] = ()
+    instance_type: InstanceTypeName = key("at least 8 GiB of memory, no GPU", default="m5.8xlarge")
+    # ParallelCluster's images need 45 GiB.
+    root_volume_gib: int = key("size of the root volume in GiB", default=200, ge=45, le=16384)
+    key_pair: KeyPair | None = key(
+        "an EC2 key pair for SSH; without it users log in through Session Manager", default=None
+    )
+    ssh_from: Cidr | None = key("the range that may use SSH, such as `10.0.0.0/8`", default=None)
+    security_group_ids: tuple[SecurityGroupId, ...] = keys("further security groups of the head node")
+    scripts: tuple[Script, ...] = keys("your own scripts, run in this order after Slipway's; a node waits for them")
+    policy_arns: tuple[PolicyArn, ...] = keys("further managed policies of the head node's role")
 
 
 class Reservation(Part):
-    """An EC2 capacity reservation of either kind, paid for whether it runs or not."""
+    """An EC2 capacity reservation to take the nodes from; it is paid for whether they run or not."""
 
-    kind: Literal["capacity-block", "on-demand"]
-    id: ReservationId
+    kind: Literal["capacity-block", "on-demand"] = key("which kind of reservation it is")
+    id: ReservationId = key("`cr-...`")
 
 
 class Queue(Part):
-    """A Slurm partition of one instance type. After loading ``min_count`` and ``max_count`` are always filled."""
+    """A Slurm partition of one instance type. After loading `min_count` and `max_count` are always filled."""
 
-    name: QueueName
-    instance_type: InstanceTypeName
-    count: int | None = Field(None, ge=1, le=1000)
-    min_count: int = Field(0, ge=0, le=1000)
-    max_count: int = Field(0, ge=0, le=1000)
-    reservation: Reservation | None = None
-    spot: bool = False
-    placement_group: PlacementGroup = False  # true: one of the queue's own; a name: one that exists
-    efa: bool = False
-    scripts: Annotated[tuple[Script, ...], LIST] = ()
-    policy_arns: Annotated[tuple[PolicyArn, ...], LIST] = ()
-    slurm_settings: SlurmParameters = {}
+    name: QueueName = key("the partition's name: 2 to 25 lower-case letters, digits, `-`")
+    instance_type: InstanceTypeName = key("a type of `slipway/data/instance_types.json`")
+    count: int | None = key(
+        "static nodes: they start with the cluster and stay; or `max_count`", default=None, ge=1, le=1000
+    )
+    min_count: int = key("dynamic nodes: how many of them always run", default=0, ge=0, le=1000)
+    max_count: int = key("how many nodes there can be", default=0, shown="none", ge=0, le=1000)
+    reservation: Reservation | None = key(default=None)
+    spot: bool = key("spot instances; not with a reservation", default=False)
+    placement_group: PlacementGroup = key(
+        "`true`: a new group for the queue, not with a reservation; or the name of an existing group; never with a "
+        "capacity block",
+        default=False,
+    )
+    efa: bool = key(
+        "EFA on every interface that the type has; needed for types with several network cards", default=False
+    )
+    scripts: tuple[Script, ...] = keys("your own scripts on the compute nodes, as for the head node")
+    policy_arns: tuple[PolicyArn, ...] = keys("further managed policies of the nodes' role")
+    slurm_settings: SlurmParameters = key(
+        "further parameters of the partition's line in slurm.conf, such as `MaxTime: 2-00:00:00`", default={}
+    )
 
     @model_validator(mode="after")
     def _fill_counts(self) -> Queue:
-        """``count`` is both counts. ``model_fields_set`` keeps what was written: the rules of counts look at it."""
+        """`count` is both counts. `model_fields_set` keeps the keys that are in the file, for the rules of counts."""
         if self.count is not None:
             object.__setattr__(self, "min_count", self.count)
             object.__setattr__(self, "max_count", self.count)
@@ -369,174 +188,244 @@ class Queue(Part):
 
     @property
     def interfaces(self) -> int:
-        """Network interfaces that one node has: with more than one EC2 gives it no public address. The same source."""
+        """Network interfaces of one node: with more than one, EC2 assigns no public address. The same source."""
         return 1 + self.instance.efa_interfaces if self.efa else self.instance.network_cards
 
 
 class Fsx(Part):
-    """FSx for Lustre at /fsx: a new file system, or an existing one by its id alone.
+    """FSx for Lustre at /fsx: a new file system, or an existing one by its id alone."""
 
-    Capacity in GiB; throughput in MB/s per TiB (persistent types only).
-    """
-
-    file_system_id: FileSystemId | None = None
-    deployment: Literal["persistent-2", "persistent-1", "scratch-2", "scratch-1"] = "persistent-2"
-    capacity_gib: int = Field(4800, ge=1200, le=10**7)  # quotas end far below
-    throughput_mb_s_per_tib: int | None = None
-    compression: Literal["lz4", "none"] = "lz4"
+    file_system_id: FileSystemId | None = key(
+        "an existing file system; the other keys are left out then", default=None, shown="a new file system"
+    )
+    deployment: Literal["persistent-2", "persistent-1", "scratch-2", "scratch-1"] = key(
+        "the deployment type", default="persistent-2"
+    )
+    capacity_gib: int = key(  # quotas end far below this upper bound
+        "1200 or a multiple of 2400 GiB; scratch-1: 1200, 2400 or a multiple of 3600",
+        default=4800,
+        ge=1200,
+        le=10**7,
+    )
+    throughput_mb_s_per_tib: int | None = key(
+        "MB/s per TiB: 125, 250, 500, 1000 (persistent-2); 50, 100, 200 (persistent-1); none (scratch)",
+        default=None,
+        shown="250 when `storage.fsx` is left out",
+    )
+    compression: Literal["lz4", "none"] = key("compression of the data", default="lz4")
 
 
 class Association(Part):
-    """A data repository association: ``path`` on the file system mirrors ``prefix`` of the bucket."""
+    """A data repository association: `path` on the file system mirrors `prefix` of the bucket."""
 
-    path: FsxPath
-    prefix: Prefix = ""
-    import_changes: bool = True
-    export_changes: bool = False
+    path: FsxPath = key("the folder, such as `/datasets`; `/` only for a single association")
+    prefix: Prefix = key("the prefix, ending in `/`", default="", shown="the whole bucket")
+    import_changes: bool = key("new and changed objects appear in the folder", default=True)
+    export_changes: bool = key("new and changed files are copied to the bucket", default=False)
 
 
 class Home(Part):
-    """/home: on the head node's root volume, or on an EBS volume of its own (GiB)."""
+    """Where /home is: on the head node's root volume, or on a separate EBS volume."""
 
-    kind: Literal["head-node", "ebs"] = "head-node"
-    size_gib: int | None = Field(None, ge=1, le=16384)
+    kind: Literal["head-node", "ebs"] = key(
+        "on the head node's root volume (`head-node`) or on a separate volume (`ebs`)", default="head-node"
+    )
+    size_gib: int | None = key("size of the `ebs` volume in GiB, at least 6", default=None, ge=1, le=16384)
 
 
 class Mount(Part):
-    """A file system that exists, mounted on every node at ``path``."""
+    """An existing file system, mounted on every node at `path`."""
 
-    path: MountPath
-    kind: Literal["fsx-lustre", "fsx-openzfs", "fsx-ontap", "file-cache", "efs"]
-    id: MountId
+    path: MountPath = key("where, such as `/shared`; not below /fsx, /scratch or a folder of the system")
+    kind: Literal["fsx-lustre", "fsx-openzfs", "fsx-ontap", "file-cache", "efs"] = key("the kind of file system")
+    id: MountId = key("`fs-...` (Lustre, EFS), `fsvol-...` (OpenZFS, ONTAP) or `fc-...` (file cache)")
 
 
 class Storage(Part):
-    """The shared file system, the bucket behind it, /home, and what else is mounted."""
+    """The shared file system, the bucket behind it, /home, and other file systems to mount."""
 
-    fsx: Fsx = Fsx(throughput_mb_s_per_tib=250)
-    bucket: BucketName | None = None
-    associations: Annotated[tuple[Association, ...], LIST] = ()
-    home: Home = Home()
-    mounts: Annotated[tuple[Mount, ...], LIST] = ()
+    fsx: Fsx = key(default=Fsx(throughput_mb_s_per_tib=250))
+    bucket: BucketName | None = key(
+        "an existing bucket, never deleted by Slipway", default=None, shown="a new bucket, never deleted either"
+    )
+    associations: tuple[Association, ...] = keys(
+        "at most 8 links between a folder of the file system and a prefix of the bucket; not on scratch-1"
+    )
+    home: Home = key(default=Home())
+    mounts: tuple[Mount, ...] = keys("existing file systems, mounted on every node")
+
+
+RETENTION_DAYS = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
+"""The periods that CloudWatch Logs offers."""
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):  # to Python True is 1, which is a choice
+        raise PydanticCustomError("wrong-type", "must be a whole number")
+    return value
 
 
 class Observability(Part):
-    """Amazon Managed Prometheus and Grafana, log retention in days, and where alerts go."""
+    """Metrics, dashboards, logs, alerts."""
 
-    prometheus: bool = True
-    grafana: bool = False  # it needs IAM Identity Center in the account
-    retention_days: Annotated[
-        Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653],
-        BeforeValidator(_no_truth_value),
-    ] = 30
-    alert_email: Email | None = None
+    prometheus: bool = key("Amazon Managed Prometheus", default=True)
+    grafana: bool = key("Amazon Managed Grafana; needs IAM Identity Center in the account", default=False)
+    retention_days: Annotated[RETENTION_DAYS, BeforeValidator(_no_truth_value)] = key(
+        "of CloudWatch logs and of Prometheus on the head node, in days", default=30
+    )
+    alert_email: Email | None = key("the address that alerts are sent to", default=None)
 
 
 class Nccl(Part):
-    """NCCL from the container image, or built once on /fsx and shared; and which environment variables are set."""
+    """NCCL and its plugin for EFA."""
 
-    source: Literal["image", "shared"] = "image"
-    nccl_version: NcclTag = "v2.27.7-1"
-    ofi_version: OfiTag = "v1.17.2"
-    environment: Literal["recommended", "legacy"] = "recommended"
+    source: Literal["image", "shared"] = key(
+        "`image`: the NCCL of containers and AMI; `shared`: one build on /fsx, which the head node makes in the "
+        "background ([nccl.md](nccl.md))",
+        default="image",
+    )
+    nccl_version: NcclTag = key(
+        "tag of NVIDIA/nccl for `shared`, and for acceptance's nccl-tests where the image has none",
+        default="v2.27.7-1",
+    )
+    ofi_version: OfiTag = key("tag of aws/aws-ofi-nccl for `shared`", default="v1.17.2")
+    environment: Literal["recommended", "legacy"] = key(
+        "the variables for today's EFA, or those of older guides", default="recommended"
+    )
 
 
 class Containers(Part):
-    """How the images are imported, and whether Slurm runs jobs in them (pyxis)."""
+    """How the images are imported and run ([containers.md](containers.md))."""
 
-    imports_at_once: int | None = Field(None, ge=1, le=32)
-    format: Literal["enroot", "apptainer", "both"] = "enroot"
-    pyxis: bool = True
+    imports_at_once: int | None = key(
+        "imports at a time", default=None, shown="a quarter of the head node's vCPUs, 2 to 8", ge=1, le=32
+    )
+    format: Literal["enroot", "apptainer", "both"] = key(
+        "`enroot`: .sqsh files; `apptainer`: .sif files; `both`", default="enroot"
+    )
+    pyxis: bool = key("`srun --container-image`: enroot and pyxis are configured on every node", default=True)
 
 
 class Health(Part):
-    """The checks of the compute nodes: whether a broken node is drained, and the seconds between two runs."""
+    """The checks of the compute nodes ([health.md](health.md))."""
 
-    enabled: bool = True
-    drain: bool = True
-    resume: bool = False
-    interval_seconds: int = Field(60, ge=60, le=3600)
+    enabled: bool = key("a timer checks every compute node", default=True)
+    drain: bool = key("a broken node is drained in Slurm, with the reason", default=True)
+    resume: bool = key(
+        "a node drained for a reason that can pass (file system, clock) is resumed after three good runs",
+        default=False,
+    )
+    interval_seconds: int = key("seconds between two runs", default=60, ge=60, le=3600)
 
 
 class Database(Part):
-    """Slurm's accounting in a MySQL database of the site; the secret holds the password of ``user``."""
+    """Accounting in a MySQL database of yours."""
 
-    host: HostName
-    port: int = Field(3306, ge=1, le=65535)
-    user: DatabaseUser
-    password_secret_arn: SecretArn
-    name: DatabaseName | None = None
+    host: HostName = key("host name or address, without `mysql://`")
+    port: int = key("the database's port", default=3306, ge=1, le=65535)
+    user: DatabaseUser = key("the database's user")
+    password_secret_arn: SecretArn = key(
+        "the ARN of the secret with the user's password, in the cluster's region; never the password"
+    )
+    name: DatabaseName | None = key("the database's name", default=None, shown="the cluster's name")
 
 
 class Slurmdbd(Part):
-    """Slurm's accounting by a slurmdbd that runs elsewhere; the secret holds the MUNGE key of both sides."""
+    """Accounting by a slurmdbd that runs elsewhere; not together with `slurm.database`."""
 
-    host: HostName
-    port: int = Field(6819, ge=1, le=65535)
-    munge_key_secret_arn: SecretArn | None = None  # needed, and asked for by a rule of its own
+    host: HostName = key("host name or address")
+    port: int = key("the port of slurmdbd", default=6819, ge=1, le=65535)
+    munge_key_secret_arn: SecretArn | None = key(
+        "the ARN of the secret with the MUNGE key of that host, in Base64", default=None, shown="**needed**"
+    )  # the rule slurmdbd-munge-key reports its absence with a better hint
 
 
 class Slurm(Part):
-    """The scheduler: minutes until idle dynamic nodes end, accounting, further parameters of slurm.conf."""
+    """The scheduler."""
 
-    idle_minutes: int = Field(10, ge=1, le=1440)
-    database: Database | None = None
-    external_slurmdbd: Slurmdbd | None = None
-    settings: SlurmParameters = {}
+    idle_minutes: int = key("an idle dynamic node ends after this time", default=10, ge=1, le=1440)
+    database: Database | None = key(default=None)
+    external_slurmdbd: Slurmdbd | None = key(default=None)
+    settings: SlurmParameters = key(
+        "further parameters of slurm.conf, such as `SlurmdTimeout: 600`; not those that ParallelCluster sets",
+        default={},
+    )
 
 
 class Limit(Part):
-    """A number a measurement is held against: bus bandwidth in GB/s at one size (bytes) on that many nodes."""
+    """A number that a measurement is compared with: bus bandwidth at one size on that many nodes."""
 
-    collective: Literal["all_reduce", "alltoall", "all_gather", "reduce_scatter"]
-    nodes: int = Field(ge=1)
-    size: Size
-    fail_below_gb_per_s: GbPerS
-    warn_below_gb_per_s: GbPerS | None = None
-    source: OneLine
-    date: datetime.date = Field(strict=False)
+    collective: Literal["all_reduce", "alltoall", "all_gather", "reduce_scatter"] = key("the collective measured")
+    nodes: int = key("the limit applies to a cluster of this many nodes", ge=1)
+    size: Size = key("the limit applies at this size, which the sweep must visit")
+    fail_below_gb_per_s: GbPerS = key("bus bandwidth in GB/s below which a cluster has failed")
+    warn_below_gb_per_s: GbPerS | None = key("a cluster below this is slow", default=None)
+    source: OneLine = key("where the number comes from, one line")
+    date: datetime.date = key("of the number, such as `2026-11-27`", strict=False)
 
 
 class Acceptance(Part):
-    """The measured judgement of the cluster. Sizes in bytes after loading."""
+    """The measured judgement of the cluster: an all_reduce of the first queue with GPUs.
 
-    scenario: Literal["all-reduce", "none"] = "all-reduce"
-    nodes: int | None = Field(None, ge=1, le=1000)  # None: the static nodes of the queue
-    min_bytes: Size = 1 << 20
-    max_bytes: Size = 16 << 30
-    iterations: int = Field(20, ge=1, le=1000)
-    timeout_minutes: int = Field(30, ge=10, le=50)  # CloudFormation gives a custom resource one hour
-    limits: Annotated[tuple[Limit, ...], LIST] = ()
+    With EFA on several nodes an alltoall is measured too. Sizes are in bytes after loading.
+    """
+
+    scenario: Literal["all-reduce", "none"] = key("what is measured", default="all-reduce")
+    nodes: int | None = key(
+        "how many nodes are measured; dynamic ones among them start, and cost, for it",
+        default=None,
+        shown="the static nodes of that queue",
+        ge=1,
+        le=1000,
+    )
+    min_bytes: Size = key("the sweep's first size; it is doubled up to `max_bytes`", default=1 << 20)
+    max_bytes: Size = key("the sweep's last size, at most a third of a GPU's memory", default=16 << 30)
+    iterations: int = key("measurements of each size", default=20, ge=1, le=1000)
+    # CloudFormation gives a custom resource one hour.
+    timeout_minutes: int = key("for the whole acceptance", default=30, ge=10, le=50)
+    limits: tuple[Limit, ...] = keys("your own limits", shown="those of `acceptance/limits/limits.json`")
 
 
 class Budget(Part):
-    """A monthly budget in US dollars; alerts go to ``observability.alert_email``."""
+    """A monthly budget in US dollars; nothing is stopped."""
 
-    monthly_usd: int = Field(ge=1, le=10**9)
+    monthly_usd: int = key("alerts at shares of this sum go to `observability.alert_email`", ge=1, le=10**9)
 
 
 class Settings(Part):
-    """Everything one settings file says."""
+    """Everything that one settings file says."""
 
-    name: ClusterName
-    region: Region
-    zone: Zone
-    os: Literal["ubuntu2204", "ubuntu2404", "alinux2023"] = "ubuntu2204"
-    network: Network = Network(cidr="10.0.0.0/16")
-    head_node: HeadNode = HeadNode()
-    queues: Annotated[tuple[Queue, ...], LIST] = Field(min_length=1, max_length=50)
-    storage: Storage = Storage()
-    slurm: Slurm = Slurm()
-    observability: Observability = Observability()
-    images: Annotated[tuple[ImageUri, ...], LIST] = ()
-    ngc_secret_arn: SecretArn | None = None
-    containers: Containers = Containers()
-    nccl: Nccl = Nccl()
-    health: Health = Health()
-    software_mirror: Mirror | None = None
-    acceptance: Acceptance = Acceptance()
-    budget: Budget | None = None
-    tags: dict[TagKey, TagValue] = {}
+    name: ClusterName = key(
+        "the cluster's name: 2 to 40 lower-case letters, digits, `-`; also the first part of every stack's name"
+    )
+    region: Region = key("the AWS region of everything, such as `us-east-1`")
+    zone: Zone = key("the availability zone of the reservation and of the whole cluster")
+    os: Literal["ubuntu2204", "ubuntu2404", "alinux2023"] = key(
+        "the operating system of all nodes", default="ubuntu2204"
+    )
+    network: Network = key(default=Network(cidr="10.0.0.0/16"), shown="a new VPC")
+    head_node: HeadNode = key(default=HeadNode())
+    queues: tuple[Queue, ...] = key("1 to 50 Slurm partitions", strict=False, min_length=1, max_length=50)
+    storage: Storage = key(default=Storage())
+    slurm: Slurm = key(default=Slurm())
+    observability: Observability = key(default=Observability())
+    images: tuple[ImageUri, ...] = keys(
+        "container images to import in the background: `docker://nvcr.io#nvidia/pytorch:24.01-py3`"
+    )
+    ngc_secret_arn: SecretArn | None = key(
+        "the ARN of the secret with the NGC key, in the cluster's region; never the key", default=None
+    )
+    containers: Containers = key(default=Containers())
+    nccl: Nccl = key(default=Nccl())
+    health: Health = key(default=Health())
+    software_mirror: Mirror | None = key(
+        "`s3://` or `https://` prefix with the files of `nodes/software.tsv` and a `SHA256SUMS`", default=None
+    )
+    acceptance: Acceptance = key(default=Acceptance())
+    budget: Budget | None = key(default=None)
+    tags: dict[TagKey, TagValue] = key(
+        "further tags of every resource, at most 39; Slipway sets the tag `project`", default={}
+    )
 
     @property
     def gpu_queue(self) -> Queue | None:
@@ -545,12 +434,12 @@ class Settings(Part):
 
     @property
     def judged_nodes(self) -> int:
-        """How many nodes of that queue acceptance measures: as many as it says, else the static ones."""
+        """How many nodes of that queue acceptance measures: the number in the settings, or the static ones."""
         return self.acceptance.nodes or (self.gpu_queue.min_count if self.gpu_queue else 0)
 
     @property
     def scripts(self) -> tuple[Script, ...]:
-        """Every bootstrap action of the site, on whichever nodes."""
+        """Every bootstrap action of the site, on head node and compute nodes."""
         return (*self.head_node.scripts, *(script for queue in self.queues for script in queue.scripts))
 
     @property
@@ -571,133 +460,63 @@ class Settings(Part):
         return tuple(dict.fromkeys(arn for arn in arns if arn))
 
 
+# ---- the keys as data: for "did you mean", for pages, and to repair a wrong value ----
+
+
 @dataclasses.dataclass(frozen=True)
-class Examination:
-    """What a look at one file gave. ``settings`` is None when there are faults; warnings alone leave it."""
+class Key:
+    """One key: its path as docs/settings.md writes it (`queues[].efa`), its field, and the part that it holds."""
 
-    settings: Settings | None
-    faults: tuple[Fault, ...]
-    warnings: tuple[Fault, ...]
-
-
-def load_settings(file: str | Path | None) -> Settings:
-    """Read, validate and freeze the settings in ``file``. Raises SettingsError with every fault found.
-
-    Raises UsageError for None: which cluster is meant is never guessed.
-    """
-    if not file:
-        raise UsageError("which cluster? Say it with --context settings=clusters/NAME.yaml")
-    found = examine(file)
-    if found.settings is None:
-        raise SettingsError(found.faults)
-    return found.settings
+    path: str
+    field: FieldInfo
+    part: type[Part] | None
 
 
-def examine(file: str | Path) -> Examination:
-    """Everything there is to say about ``file``, in the order of its lines; raises nothing for what it holds."""
-    try:
-        source = read_source(file)
-    except SettingsError as error:
-        return Examination(None, error.faults, ())
-    return examine_source(source)
+def all_keys(part: type[Part] = Settings, path: str = "") -> Iterator[Key]:
+    """Return every key of `part` and of the parts in it, in the order of the model."""
+    for name, field in part.model_fields.items():
+        inner = part_in(field.annotation)
+        here = f"{path}.{name}" if path else name
+        yield Key(here, field, inner)
+        if inner is not None:
+            yield from all_keys(inner, f"{here}[]" if _is_list(field.annotation) else here)
 
 
-def examine_source(source: Source) -> Examination:
-    """``examine`` for a file that is parsed already."""
-    told = [*source.faults, *secret_faults(source)]
-    settings: Settings | None = None
-    try:
-        settings = Settings.model_validate(source.data)
-        told += rule_faults(settings, source)
-    except ValidationError as error:
-        faults, bad_paths = faults_of(error, source, Settings)
-        told += [*faults, *_rules_of_the_rest(source, bad_paths)]
-    told.sort(key=lambda fault: (fault.line, fault.path))
-    faults = [fault for fault in told if fault.severity == "fault"]
-    warnings = tuple(fault for fault in told if fault.severity == "warning")
-    return Examination(None if faults else settings, tuple(faults), warnings)
+def part_in(annotation: Any) -> type[Part] | None:
+    """Return the part that a field's annotation contains, if any."""
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        return annotation
+    return next((part for argument in typing.get_args(annotation) if (part := part_in(argument))), None)
 
 
-# What takes the place of a value that is wrong and has no default, so that the rest can still be looked at.
-STAND_INS: dict[str, Any] = {
-    "name": "stand-in",
-    "region": "us-east-1",
-    "zone": "us-east-1a",
-    "instance_type": "p5.48xlarge",
-    "queues": [{"name": "stand-in", "instance_type": "p5.48xlarge", "count": 1}],
-    "kind": "on-demand",
-    "id": "cr-00000000000000000",
-    "mounts.kind": "efs",
-    "mounts.id": "fs-00000000000000000",
-    "path": "/stand-in",
-    "url": "s3://stand-in/script",
-    "host": "stand-in",
-    "user": "stand_in",
-    "password_secret_arn": "arn:aws:secretsmanager:us-east-1:000000000000:secret:stand-in",
-    "collective": "all_reduce",
-    "nodes": 1,
-    "size": "1MiB",
-    "fail_below_gb_per_s": 1.0,
-    "source": "stand-in",
-    "date": "2026-01-01",
-    "monthly_usd": 1,
-}
-# The same for a whole item of a list: taking it out would move the others.
-STAND_IN_ITEMS: dict[str, Any] = {
-    "queues": STAND_INS["queues"][0],
-    "scripts": {"url": STAND_INS["url"]},
-    "arguments": "stand-in",
-    "security_group_ids": "sg-00000000000000000",
-    "policy_arns": "arn:aws:iam::aws:policy/stand-in",
-    "associations": {"path": "/stand-in"},
-    "mounts": {"path": "/stand-in", "kind": "efs", "id": STAND_INS["mounts.id"]},
-    "images": "docker://stand-in:1",
-    "limits": {key: STAND_INS[key] for key in ("collective", "nodes", "size", "fail_below_gb_per_s", "source", "date")},
-}
-ROUNDS = 4  # what was taken out may leave a table without a key that it needs, and so on up
+def part_at(place: Place, part: type[Part] = Settings) -> type[Part] | None:
+    """Return the part whose keys the table at `place` may have; None for a table of free keys."""
+    inner: type[Part] | None = part
+    for name in place:
+        if isinstance(name, str):
+            field = inner.model_fields.get(name) if inner else None
+            inner = part_in(field.annotation) if field else None
+    return inner
 
 
-def _rules_of_the_rest(source: Source, bad_paths: list[Place]) -> list[Fault]:
-    """The faults of the rules among what is valid by itself: defaults or stand-ins take the place of what is not.
-
-    A finding that depends on something wrong is left out; its turn comes when that is repaired.
-    """
-    data = copy.deepcopy(source.data)
-    for path in sorted(bad_paths, key=len, reverse=True):
-        _replace(data, path)
-    for _ in range(ROUNDS):
-        try:
-            settings = Settings.model_validate(data)
-        except ValidationError as error:
-            for path in _deepest(error):
-                _replace(data, path, missing=True)
-        else:
-            return rule_faults(settings, source, bad_paths)
-    return []
+def _is_list(annotation: Any) -> bool:
+    return typing.get_origin(annotation) is tuple
 
 
-def _deepest(error: ValidationError) -> list[Place]:
-    """Where the errors are, without those that only say that something inside is wrong."""
-    places = [tuple(part for part in detail["loc"] if part != "[key]") for detail in error.errors(include_url=False)]
-    return [one for one in places if not any(other[: len(one)] == one for other in places if other != one)]
-
-
-def _replace(data: dict[str, Any], path: Place, *, missing: bool = False) -> None:
-    """Take out what stands at ``path``, or put a stand-in there: for an item of a list, or for a key that is needed."""
-    table: Any = data
-    for key in path[:-1]:
-        try:
-            table = table[key]
-        except (KeyError, IndexError, TypeError):
-            return
-    if not path:
-        return
-    last = path[-1]
-    words = [part for part in path if isinstance(part, str)]
-    if isinstance(table, list) and isinstance(last, int) and last < len(table):
-        table[last] = copy.deepcopy(STAND_IN_ITEMS.get(words[-1] if words else "", "stand-in"))
-    elif isinstance(table, dict) and isinstance(last, str):
-        table.pop(last, None)
-        stand_in = STAND_INS.get(".".join(words[-2:]), STAND_INS.get(last))
-        if missing and stand_in is not None:
-            table[last] = copy.deepcopy(stand_in)
+def example_of(annotation: Any, metadata: Any = ()) -> Any:
+    """Return a valid value of a field, as a file would have it."""
+    for form in metadata:
+        if isinstance(form, Form):
+            return form.example
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        fields = annotation.model_fields.items()
+        return {name: example_of(field.annotation, field.metadata) for name, field in fields if field.is_required()}
+    arguments = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return example_of(arguments[0], arguments[1:])
+    if origin is tuple:
+        return [example_of(arguments[0])]
+    if origin is Literal:
+        return arguments[0]
+    return example_of(arguments[0]) if arguments else {datetime.date: "2026-01-01"}.get(annotation, 1)

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from slipway.errors import Fault, SettingsError
 from slipway.places import CHECKOUT, SCHEMA
-from slipway.settings import SIZE_UNITS, Settings, examine_source
-from slipway.settings.faults import model_in
+from slipway.settings.check import examine_source
+from slipway.settings.forms import size_text
+from slipway.settings.model import Part, Settings, part_in
 from slipway.settings.source import PathKey, Place, parse_source, redacted
 
 SIZES: tuple[Place, ...] = (("acceptance", "min_bytes"), ("acceptance", "max_bytes"))
@@ -43,14 +43,14 @@ def schema_line(output: Path | None) -> tuple[str, ...]:
     return (f"yaml-language-server: $schema={os.path.relpath(SCHEMA, folder)}",)
 
 
-def _ordered(node: Any, model: type[BaseModel] | None) -> Any:
+def _ordered(node: Any, model: type[Part] | None) -> Any:
     """The tables in the order in which the model documents them; free tables as they are."""
     if isinstance(node, (list, tuple)):
         return [_ordered(item, model) for item in node]
     if not isinstance(node, Mapping) or model is None:
         return node
     known = {key: field.annotation for key, field in model.model_fields.items() if key in node}
-    return {key: _ordered(node[key], model_in(annotation)) for key, annotation in known.items()}
+    return {key: _ordered(node[key], part_in(annotation)) for key, annotation in known.items()}
 
 
 def faults_in(text: str, name: str) -> list[Fault]:
@@ -89,14 +89,6 @@ def _with_sizes(data: dict[str, Any]) -> dict[str, Any]:
         limits = [{**one, "size": size_text(one["size"])} for one in data["acceptance"]["limits"]]
         changed["acceptance"] = {**changed["acceptance"], "limits": limits}
     return changed
-
-
-def size_text(size: Any) -> Any:
-    """16777216 as 16MiB; whatever is no number of bytes, and what no unit fits, as it is."""
-    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
-        return size
-    unit = max((unit for unit in SIZE_UNITS if size % SIZE_UNITS[unit] == 0), key=lambda unit: SIZE_UNITS[unit])
-    return f"{size // SIZE_UNITS[unit]}{unit}" if SIZE_UNITS[unit] > 1 else size
 
 
 def set_at(data: dict[str, Any], path: Iterable[PathKey], value: Any) -> None:

@@ -291,7 +291,7 @@ def test_bad_input_is_told_with_its_place(tmp_path: Path, old: str, new: str, wo
     with pytest.raises(SettingsError) as caught:
         import_pcluster(file, tmp_path / "out.yaml")
     assert words in str(caught.value)
-    assert re.search(rf"{re.escape(str(file))}:\d+: ", str(caught.value))
+    assert re.search(rf"{re.escape(str(file))}:\d+:\d+: ", str(caught.value))
     assert not (tmp_path / "out.yaml").exists()
 
 

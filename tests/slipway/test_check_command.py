@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from slipway.errors import UsageError
+from slipway.explain import explain, explanations
 from slipway.preflight.questions import QUESTIONS
-from slipway.settings.rules import RULES
-from slipway.settings.rules.explain import explain, explanations
+from slipway.settings.bad_files import FOLDER as BAD
+from slipway.settings.check import REASONS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BAD = Path(__file__).with_name("bad")
 SLIPWAY = Path(sys.executable).parent / "slipway"
 MOST_SECONDS = 0.35  # of a file with 16 queues, on two slow cores that do nothing else
 TRIES = 8
@@ -61,7 +61,7 @@ def test_explain_needs_no_file() -> None:
 
 def test_explain_all_lists_every_name() -> None:
     lines = slipway("check", "--explain", "all").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == [row.name for row in (*RULES, *QUESTIONS)]
+    assert [line.split()[0] for line in lines] == [row.name for row in (*REASONS, *QUESTIONS)]
 
 
 def test_explain_an_unknown_name() -> None:

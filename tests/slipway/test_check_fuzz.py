@@ -19,8 +19,9 @@ from pydantic import BaseModel
 
 from slipway.errors import SettingsError
 from slipway.settings import Examination, Settings, examine, examine_source
-from slipway.settings.faults import model_in
-from slipway.settings.rules import RULES_BY_NAME
+from slipway.settings.bad_files import FOLDER
+from slipway.settings.check import REASONS_BY_NAME
+from slipway.settings.model import part_in
 from slipway.settings.source import parse_source
 from slipway.text import UNSHOWN
 
@@ -28,11 +29,7 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = [file.read_text(encoding="utf-8") for file in sorted((REPOSITORY / "clusters").glob("*.yaml"))]
-SOURCES += [
-    file.read_text(encoding="utf-8")
-    for file in sorted(Path(__file__).with_name("bad").glob("*.yaml"))
-    if file.stem != "file-encoding"
-]
+SOURCES += [file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.yaml")) if file.stem != "file-encoding"]
 TREES, MUTATIONS, BYTES = 1000, 8500, 500
 MOST_SECONDS = 2.0  # a file, on a busy machine; the usual one takes milliseconds
 
@@ -61,7 +58,7 @@ def hold(found: Examination, seconds: float) -> None:
             assert fault.file
             assert fault.line >= 0
             assert fault.severity == kind
-            assert fault.rule_name in RULES_BY_NAME, fault
+            assert fault.rule_name in REASONS_BY_NAME, fault
             assert not UNSHOWN.search(str(fault)), fault
             assert str(fault).encode("utf-8")
             json.dumps(fault.as_dict())
@@ -83,7 +80,7 @@ def _words() -> list[str]:
     def walk(model: type[BaseModel]) -> None:
         for name, field in model.model_fields.items():
             found.add(name)
-            inner = model_in(field.annotation)
+            inner = part_in(field.annotation)
             if inner:
                 walk(inner)
 
@@ -123,7 +120,7 @@ def _typed(model: type[BaseModel], depth: int = 0) -> st.SearchStrategy[Any]:
     """A table with the keys that it may have, and values that mostly have nothing to do with them."""
     fields: dict[str, st.SearchStrategy[Any]] = {}
     for name, field in model.model_fields.items():
-        inner = model_in(field.annotation)
+        inner = part_in(field.annotation)
         own = _typed(inner, depth + 1) if inner and depth < 4 else VALUES
         fields[name] = (
             st.one_of(st.lists(own, max_size=3), own, VALUES)

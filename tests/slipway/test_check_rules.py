@@ -5,51 +5,56 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from slipway.documentation import model_keys
-from slipway.errors import Fault, SettingsError
+from slipway.errors import Fault, SettingsError, order
 from slipway.regions import regions
 from slipway.settings import Examination, Settings, examine, load_settings
-from slipway.settings.rules import RULES, RULES_BY_NAME, Rule, rule_faults, slurm
+from slipway.settings.bad_files import FOLDER as BAD
+from slipway.settings.bad_files import MADE, bad_file, message_of
+from slipway.settings.check import REASONS, REASONS_BY_NAME
+from slipway.settings.forms import FORMS
+from slipway.settings.model import (
+    Association,
+    Budget,
+    Database,
+    Limit,
+    Mount,
+    Script,
+    Slurmdbd,
+    all_keys,
+    example_of,
+)
+from slipway.settings.rules import RULES, rule_faults, slurm
 from slipway.settings.rules import storage as rules_storage
 from slipway.settings.rules.place import MAX_TAGS
+from slipway.settings.rules.rule import Rule
 from slipway.settings.rules.software import NODE_TIMEOUT_S
-from slipway.settings.source import HIDDEN, MAX_BYTES, read_source
+from slipway.settings.source import HIDDEN, Reason, read_source
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BAD = Path(__file__).with_name("bad")
 FILES = sorted(BAD.glob("*.yaml"))
 EXAMPLES = sorted((REPOSITORY / "clusters").glob("*.yaml"))
 EXPECTED = re.compile(
-    r"^# expect: (?P<line>\d+): (?P<severity>fault|warning): (?P<message>.*) \[(?P<rule>[a-z0-9-]+)\]$"
+    r"^# expect: (?P<line>\d+):(?P<column>\d+): (?P<severity>fault|warning): (?P<message>.*) \[(?P<rule>[a-z0-9-]+)\]$"
 )
 
 
 def told(found: Examination) -> list[Fault]:
-    return sorted((*found.faults, *found.warnings), key=lambda fault: (fault.line, fault.path))
+    return sorted((*found.faults, *found.warnings), key=order)
 
 
-def expected(file: Path) -> list[tuple[int, str, str, str]]:
+def expected(file: Path) -> list[tuple[int, int, str, str, str]]:
     """What a bad file says about itself, at its end or, where that would change the fault, in a text beside it."""
     beside = file.with_suffix(".txt")
     lines = (beside if beside.is_file() else file).read_text(encoding="utf-8").splitlines()
     rows = [EXPECTED.match(line) for line in lines if line.startswith("# expect: ")]
-    return [(int(row["line"]), row["severity"], row["message"], row["rule"]) for row in rows if row]
-
-
-# Files that a repository cannot hold.
-MADE: dict[str, Callable[[Path], Path]] = {
-    "file-missing": lambda folder: folder / "demo.yaml",
-    "file-kind": lambda folder: folder,
-    "file-size": lambda folder: _written(folder / "demo.yaml", "#" * (MAX_BYTES + 1)),
-    "file-unreadable": lambda folder: _written(folder / "demo.yaml", "") / "demo.yaml",
-}
+    return [(int(row["line"]), int(row["column"]), row["severity"], row["message"], row["rule"]) for row in rows if row]
 
 
 def _written(file: Path, text: str) -> Path:
@@ -59,21 +64,22 @@ def _written(file: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_bad_file_gives_exactly_what_it_names(file: Path) -> None:
-    found = [(fault.line, fault.severity, fault.message, fault.rule_name) for fault in told(examine(file))]
+    found = [
+        (fault.line, fault.column, fault.severity, fault.message, fault.rule_name) for fault in told(examine(file))
+    ]
     assert found == expected(file)
-    assert file.stem in {row[3] for row in found}
+    assert file.stem in {row[4] for row in found}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_the_example_of_a_rule_is_the_message_of_its_file(rule: Rule, tmp_path: Path) -> None:
-    file = MADE[rule.name](tmp_path) if rule.name in MADE else BAD / f"{rule.name}.yaml"
-    faults = [fault for fault in told(examine(file)) if fault.rule_name == rule.name]
-    assert faults, f"{file} does not break {rule.name}"
-    assert (faults[0].message, faults[0].severity) == (rule.example, rule.severity)
+@pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.name)
+def test_the_bad_file_of_a_rule_breaks_it(reason: Reason, tmp_path: Path) -> None:
+    faults = [fault for fault in told(examine(bad_file(reason.name, tmp_path))) if fault.rule_name == reason.name]
+    assert faults[0].message == message_of(reason.name)
+    assert faults[0].severity == (reason.severity if isinstance(reason, Rule) else "fault")
 
 
 def test_no_bad_file_without_a_rule() -> None:
-    assert {file.stem for file in FILES} == set(RULES_BY_NAME) - set(MADE)
+    assert {file.stem for file in FILES} == set(REASONS_BY_NAME) - set(MADE)
     assert {file.stem for file in BAD.glob("*.txt")} <= {file.stem for file in FILES}
 
 
@@ -82,14 +88,14 @@ def test_no_example_gives_a_fault_or_a_warning(file: Path) -> None:
     assert told(examine(file)) == []
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_row_is_complete(rule: Rule) -> None:
-    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
-    assert rule.why.endswith(".")
-    assert rule.source
-    assert bool(rule.keys) == (rule.find is not None)
-    assert set(rule.keys) <= {key.replace("[]", "") for key in model_keys()}
-    assert len(RULES_BY_NAME) == len(RULES)
+@pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.name)
+def test_a_row_is_complete(reason: Reason) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", reason.name)
+    assert reason.why.endswith(".")
+    assert reason.source
+    if isinstance(reason, Rule):
+        assert set(reason.keys) <= {key.path.replace("[]", "") for key in all_keys()}
+    assert len(REASONS_BY_NAME) == len(REASONS)
 
 
 def test_a_warning_alone_leaves_the_settings() -> None:
@@ -147,8 +153,7 @@ def test_the_keys_of_a_rule_are_all_that_it_reads() -> None:
     assert len(cases) > 60
     for rule in RULES:
         seen: set[str] = set()
-        for settings in cases if rule.find else ():
-            assert rule.find is not None
+        for settings in cases:
             list(rule.find(_Recording(settings, "", seen)))  # type: ignore[arg-type]
         beyond = [
             path
@@ -202,23 +207,22 @@ def test_a_wrong_value_hides_only_what_depends_on_it(tmp_path: Path, change: tup
 
 def test_one_queue_does_not_hide_the_faults_of_another(tmp_path: Path) -> None:
     second = "  - {name: more, instance_type: p5.48xlage, count: 1}\n  - {name: default, instance_type: c5.large, efa: true, max_count: 1}\n"
-    assert rules_broken(tmp_path, GOOD + second) == ["instance-type-unknown", "efa-missing", "queue-name-default"]
+    assert rules_broken(tmp_path, GOOD + second) == ["instance-type-unknown", "queue-name-default", "efa-missing"]
 
 
-def test_stand_ins_are_settings_of_the_right_form() -> None:
-    from slipway.settings import STAND_IN_ITEMS, STAND_INS
-
+def test_an_example_of_every_form_is_valid_and_no_other_rule_is_told_about_it() -> None:
     data = {
-        **{key: STAND_INS[key] for key in ("name", "region", "zone", "queues")},
-        "storage": {key: [STAND_IN_ITEMS[key]] for key in ("associations", "mounts")},
-        "head_node": {key: [STAND_IN_ITEMS[key]] for key in ("scripts", "security_group_ids", "policy_arns")},
-        "images": [STAND_IN_ITEMS["images"]],
-        "acceptance": {"limits": [STAND_IN_ITEMS["limits"]]},
-        "slurm": {"database": {key: STAND_INS[key] for key in ("host", "user", "password_secret_arn")}},
-        "budget": {"monthly_usd": STAND_INS["monthly_usd"]},
+        **example_of(Settings),
+        "storage": {"associations": example_of(tuple[Association]), "mounts": example_of(tuple[Mount])},
+        "head_node": {"scripts": example_of(tuple[Script])},
+        "acceptance": {"limits": example_of(tuple[Limit])},
+        "slurm": {"database": example_of(Database), "external_slurmdbd": example_of(Slurmdbd)},
+        "budget": example_of(Budget),
     }
     settings = Settings.model_validate(data)
-    assert rule_faults(settings, read_source(EXAMPLES[0]), [()]) == []  # everything is wrong: nothing is told
+    assert rule_faults(settings, read_source(EXAMPLES[0]), [()]) == []  # everything is wrong: nothing is reported
+    for form in FORMS:
+        assert form(form.example) is not None, form.name
 
 
 # --- secrets

@@ -11,16 +11,19 @@ from typing import Any
 import jsonschema
 import pytest
 
-from slipway.documentation import descriptions, generated, main, model_keys, outdated, settings_schema
+from slipway.documentation import generated, main, outdated
+from slipway.explain import explanations
 from slipway.settings import Settings
+from slipway.settings.bad_files import FOLDER as BAD
+from slipway.settings.check import FIELD_REASONS
+from slipway.settings.forms import FORMS
+from slipway.settings.model import all_keys
+from slipway.settings.page import description, settings_schema
 from slipway.settings.rules import RULES
-from slipway.settings.rules.explain import explanations
-from slipway.settings.rules.fields import FIELD_RULES
 from slipway.settings.source import read_source
 from slipway.user_reports import REPORTED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BAD = Path(__file__).with_name("bad")
 EXAMPLES = sorted((REPOSITORY / "clusters").glob("*.yaml"))
 SCHEMA = json.loads((REPOSITORY / "clusters/settings.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
@@ -48,7 +51,7 @@ def test_what_is_out_of_date_is_named(monkeypatch: pytest.MonkeyPatch, capsys: p
     file = next(iter(generated()))
     monkeypatch.setattr("slipway.documentation.generated", lambda: {file: "other"})
     assert main(["--check"]) == 1
-    assert "docs/checks.md: is out of date" in capsys.readouterr().err
+    assert "docs/settings.md: is out of date" in capsys.readouterr().err
 
 
 def test_the_schema_is_a_schema_without_noise() -> None:
@@ -65,13 +68,13 @@ def test_every_example_names_the_schema_and_fits_it(file: Path) -> None:
     assert refusals(read_source(file).data) == []
 
 
-@pytest.mark.parametrize("rule", FIELD_RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [*FIELD_REASONS, *FORMS], ids=lambda rule: rule.name)
 def test_the_schema_refuses_what_fields_refuse(rule: Any) -> None:
     data = read_source(BAD / f"{rule.name}.yaml").data
     assert bool(refusals(data)) == (rule.name not in BEYOND_A_SCHEMA)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.find], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_the_schema_takes_what_only_joined_rules_refuse(rule: Any) -> None:
     data = read_source(BAD / f"{rule.name}.yaml").data
     Settings.model_validate(data)
@@ -100,11 +103,33 @@ def test_unknown_keys_are_refused_in_every_table(file: Path) -> None:
         assert refusals(changed), path
 
 
-def test_every_key_is_documented_once_and_described_in_the_schema() -> None:
-    keys = list(model_keys())
-    assert sorted(descriptions()) == sorted(keys)
+def test_every_key_is_described_once_in_the_page_and_in_the_schema() -> None:
+    keys = {key.path: key for key in all_keys()}
     text = (REPOSITORY / "docs/settings.md").read_text(encoding="utf-8")
-    assert all(text.count(f"| `{key}` |") == 1 for key in keys)
+    assert all(text.count(f"| `{path}` |") == 1 for path in keys)
+    assert all(description(key) for key in keys.values())
     described = settings_schema()
-    assert described["properties"]["name"]["description"] == descriptions()["name"]
-    assert described["$defs"]["Queue"]["properties"]["efa"]["description"] == descriptions()["queues[].efa"]
+    assert described["properties"]["region"]["description"] == description(keys["region"]).replace("`", "")
+    assert described["$defs"]["Queue"]["properties"]["efa"]["description"] == description(keys["queues[].efa"])
+    assert described["properties"]["containers"] == {"$ref": "#/$defs/Containers"}
+    assert described["$defs"]["Containers"]["description"] == "How the images are imported and run (containers.md)."
+
+
+@pytest.mark.parametrize(
+    ("path", "row"),
+    [
+        ("name", "| **needed** |"),
+        ("os", ": `ubuntu2204`, `ubuntu2404`, `alinux2023` | `ubuntu2204` |"),
+        ("head_node.root_volume_gib", " (45 to 16384) | 200 |"),
+        ("acceptance.limits[].nodes", " (at least 1) | **needed** |"),
+        ("queues[].spot", " | `false` |"),
+        ("network", " | a new VPC |"),
+        ("slurm", " |  |"),
+        ("tags", " | none |"),
+        ("acceptance.max_bytes", " | `16GiB` |"),
+    ],
+)
+def test_a_row_has_choices_bounds_and_default(path: str, row: str) -> None:
+    lines = (REPOSITORY / "docs/settings.md").read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in lines if line.startswith(f"| `{path}` |")]
+    assert line.endswith(row)

@@ -89,9 +89,9 @@ def checked(*arguments: str, text: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_check_reads_standard_input() -> None:
-    assert checked("-", text=GOOD).stdout.startswith("-: good (rehearsal in us-east-1a")
+    assert checked("-", text=GOOD).stdout.startswith("<stdin>: good (rehearsal in us-east-1a")
     bad = checked("-", "--json", text="a: [")
-    assert (bad.returncode, json.loads(bad.stdout)["faults"][0]["file"]) == (2, "-")
+    assert (bad.returncode, json.loads(bad.stdout)["faults"][0]["file"]) == (2, "<stdin>")
 
 
 def test_check_of_several_files_says_what_is_wrong_with_each(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from headnode.containers import images
-from slipway.settings import ImageUri, examine
+from slipway.settings import examine
+from slipway.settings.forms import ImageUri
 
 URI = TypeAdapter(ImageUri)
 DIGEST = "sha256:" + "a" * 64

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slipway.places import ACCEPTANCE
-from slipway.settings.rules.rule import Finding, Rule
-
-if TYPE_CHECKING:
-    from slipway.settings import Queue, Settings
+from slipway.settings.model import Queue, Settings
+from slipway.settings.rules.rule import COUNT_KEYS, Finding, Rule
 
 LIMITS_FILE = ACCEPTANCE / "limits/limits.json"
 WARM_UP = 4  # one warm-up iteration for so many measured ones; slipway/bundle.py
@@ -190,8 +188,7 @@ def _budget(s: Settings) -> Iterator[Finding]:
         yield ("budget",), "needs somebody to tell", "set observability.alert_email"
 
 
-COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count", "acceptance.nodes")
-QUEUE_KEYS = ("queues.instance_type", *COUNT_KEYS, "acceptance.scenario")
+QUEUE_KEYS = ("queues.instance_type", *COUNT_KEYS, "acceptance.nodes", "acceptance.scenario")
 SWEEP_KEYS = ("acceptance.min_bytes", "acceptance.max_bytes")
 LIMIT_KEYS = ("acceptance.limits",)
 RULES = (
@@ -199,7 +196,6 @@ RULES = (
         name="sweep-order",
         why="A sweep goes from the small size to the large one; this one would measure nothing.",
         source="nccl-tests README: -b, -e, -f",
-        example="acceptance.min_bytes = '32GiB': is larger than max_bytes. Hint: swap them",
         keys=SWEEP_KEYS,
         find=_sweep,
     ),
@@ -209,8 +205,6 @@ RULES = (
         why="nccl-tests keeps three buffers of the largest size, spares up to 5 GiB, and cuts a larger sweep: what "
         "was to be measured at the end is not.",
         source="nccl-tests src/common.cu, memMaxBytes; nccl-tests issue 322",
-        example="acceptance.max_bytes = '32GiB': a GPU of p5.48xlarge has room for 25600 MiB a buffer, and "
-        "nccl-tests stops there. Hint: take a smaller size, and limits at sizes that are measured",
         keys=(*QUEUE_KEYS, *SWEEP_KEYS),
         find=_sweep_memory,
     ),
@@ -218,7 +212,6 @@ RULES = (
         name="acceptance-gpus",
         why="nccl-tests runs on GPUs.",
         source="nccl-tests README",
-        example="acceptance.scenario: needs a queue with GPUs. Hint: set scenario: none for a cluster without GPUs",
         keys=("queues.instance_type", "acceptance.scenario"),
         find=_needs_gpus,
     ),
@@ -227,8 +220,6 @@ RULES = (
         why="Acceptance judges the nodes that are there when the cluster is ready; dynamic ones start, and cost, only "
         "when they are asked for by number.",
         source="Slipway: stacks/acceptance.py",
-        example="acceptance.scenario: queue train has no static node to judge. Hint: give it count or min_count, "
-        "set acceptance.nodes (so many start, and cost), or set scenario: none",
         keys=(*QUEUE_KEYS, "queues.name"),
         find=_needs_nodes,
     ),
@@ -236,8 +227,6 @@ RULES = (
         name="acceptance-node-count",
         why="More nodes than there can be are never there; static nodes that are left out would be accepted unseen.",
         source="Slipway: stacks/acceptance.py",
-        example="acceptance.nodes = 8: queue train has 0 to 4 nodes. Hint: take a number from that range, or leave it "
-        "out for the static ones",
         keys=(*QUEUE_KEYS, "queues.name"),
         find=_nodes_in_range,
     ),
@@ -245,8 +234,6 @@ RULES = (
         name="limit-nodes",
         why="Such a limit is never held against anything.",
         source="Slipway: acceptance/limits",
-        example="acceptance.limits[0].nodes = 8: is more than the 4 nodes of queue train. Hint: limits are for "
-        "this cluster's node counts",
         keys=(*QUEUE_KEYS, *LIMIT_KEYS, "queues.name"),
         find=_limit_nodes,
     ),
@@ -254,8 +241,6 @@ RULES = (
         name="limit-size",
         why="A limit at a size that is not measured is never held against anything.",
         source="nccl-tests README: -f 2 doubles the size",
-        example="acceptance.limits[0].size = '3GiB': is not a size that the sweep visits: min_bytes doubled again "
-        "and again. Hint: take such a size",
         keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
         find=_limit_size,
     ),
@@ -263,8 +248,6 @@ RULES = (
         name="limit-order",
         why="Below the lower of the two a cluster has failed; a warning below it is never given.",
         source="Slipway: acceptance/limits",
-        example="acceptance.limits[0].warn_below_gb_per_s = 200: is below fail_below_gb_per_s (300.0). Hint: a "
-        "warning comes before a failure",
         keys=LIMIT_KEYS,
         find=_limit_order,
     ),
@@ -272,8 +255,6 @@ RULES = (
         name="limit-unknown",
         why="A measurement that nothing is held against is not accepted, and that would be found out at the very end.",
         source="acceptance/limits/limits.json",
-        example="acceptance: no limit is known for an all_reduce on 4 x p5.48xlarge at a size of this sweep. Hint: "
-        "give acceptance.limits one for 4 nodes, or set scenario: none (known are 1, 2, 4-16, 32 nodes of this type)",
         keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
         find=_limit_unknown,
     ),
@@ -283,8 +264,6 @@ RULES = (
         why="The time-out would fail a cluster whose measurement is good. Counted are two sides of every size, "
         "with warm-up, at the speed of the lowest limit.",
         source="nccl-tests PERFORMANCE.md: bus bandwidth of all_reduce; slipway/bundle.py",
-        example="acceptance.timeout_minutes = 10: a cluster that just passes its limit needs about 28 minutes for "
-        "the sweep. Hint: a smaller max_bytes or fewer iterations",
         keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS, "acceptance.iterations", "acceptance.timeout_minutes"),
         find=_timeout,
     ),
@@ -293,8 +272,6 @@ RULES = (
         severity="warning",
         why="The dashboards read from Amazon Managed Prometheus alone.",
         source="Slipway: stacks/observability.py",
-        example="observability.grafana = true: Grafana would have nothing to show. Hint: set prometheus: true, or "
-        "grafana: false",
         keys=("observability.grafana", "observability.prometheus"),
         find=_grafana,
     ),
@@ -302,7 +279,6 @@ RULES = (
         name="budget-reader",
         why="A budget only tells; AWS Budgets wants an address for every notification.",
         source="AWS Budgets API reference, Subscriber",
-        example="budget: needs somebody to tell. Hint: set observability.alert_email",
         keys=("budget", "observability.alert_email"),
         find=_budget,
     ),

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from typing import TYPE_CHECKING
 
-from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
-
-if TYPE_CHECKING:
-    from slipway.settings import Settings
+from slipway.settings.model import Settings
+from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, Rule
 
 AWS_RESERVED_ADDRESSES = 5  # per subnet, VPC user guide
 OTHER_ADDRESSES = 2  # the file system's metadata server and at least one object server have theirs in the same subnet
 LARGEST_PREFIX, SMALLEST_PREFIX = 16, 24  # VPC user guide: /16 is the largest; a head node's /26 beside half of a /24
 DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
-COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count")
 IDS = ("vpc_id", "head_node_subnet_id", "compute_subnet_id")
 
 
@@ -107,7 +103,6 @@ RULES = (
         name="network-new-or-existing",
         why="A VPC is either made or used: with half of the ids Slipway would have to guess the rest.",
         source="Slipway: stacks/network.py",
-        example="network: an existing VPC also needs head_node_subnet_id, compute_subnet_id. Hint: give all three ids",
         keys=NETWORK_KEYS,
         find=_new_or_existing,
     ),
@@ -115,7 +110,6 @@ RULES = (
         name="network-prefix",
         why="A VPC has at most a /16; below a /24 the head node's subnet and the compute nodes' half do not fit.",
         source="VPC user guide, VPC CIDR blocks; stacks/network.py",
-        example="network.cidr = '10.0.0.0/8': a new VPC needs a prefix of /16 to /24. Hint: for example 10.0.0.0/16",
         keys=("network.cidr",),
         find=_prefix,
     ),
@@ -125,8 +119,6 @@ RULES = (
         "without room the last nodes never start.",
         source="VPC user guide: AWS keeps 5 addresses of a subnet; aws-parallelcluster pull request 7262: efa-only "
         "interfaces have none",
-        example="network.cidr = '10.0.0.0/24': has 123 addresses for compute nodes, the queues can need 136. Hint: "
-        "take a larger network, e.g. /16",
         keys=("network.cidr", "queues.instance_type", "queues.efa", *COUNT_KEYS),
         find=_room,
     ),
@@ -136,8 +128,6 @@ RULES = (
         why="Docker's bridge has 172.17.0.0/16 unless told otherwise: nodes with addresses of it cannot be reached "
         "from containers, and some AWS services use the range too.",
         source="VPC user guide, VPC CIDR blocks, on 172.17.0.0/16",
-        example="network.cidr = '172.17.0.0/16': overlaps 172.17.0.0/16, Docker's own network. Hint: for example "
-        "10.0.0.0/16",
         keys=("network.cidr",),
         find=_docker_bridge,
     ),
@@ -145,8 +135,6 @@ RULES = (
         name="security-group-new-vpc",
         why="A security group belongs to one VPC; nodes of another cannot use it.",
         source="VPC user guide, security groups",
-        example="network.security_group_id = 'sg-0123456789abcdef0': belongs to an existing VPC, and Slipway makes "
-        "a new one. Hint: leave it out, or give the ids of the VPC and its subnets",
         keys=("network.security_group_id", "network.vpc_id"),
         find=_security_group,
     ),
@@ -157,9 +145,6 @@ RULES = (
         "neither S3 nor the head node's services, and creation ends in a time-out. One private subnet for all is "
         "fine.",
         source=f"{PCLUSTER}, MultiNetworkInterfacesInstancesValidator; libfabric issue 6",
-        example="network.compute_subnet_id = 'subnet-0123456789abcdef0': is the head node's subnet too; "
-        "p5.48xlarge has several interfaces and gets no public address. Hint: take a private subnet with a way to "
-        "AWS's services",
         keys=("network.compute_subnet_id", "network.head_node_subnet_id", "queues.instance_type", "queues.efa"),
         find=_one_subnet,
     ),
@@ -167,8 +152,6 @@ RULES = (
         name="ssh-without-key",
         why="The port would be open and nobody could use it.",
         source="EC2 user guide, key pairs",
-        example="head_node.ssh_from = '10.0.0.0/8': opens SSH, but there is no key_pair to log in with. Hint: name "
-        "a key pair, or leave both out and use Session Manager",
         keys=("head_node.ssh_from", "head_node.key_pair"),
         find=_ssh_without_key,
     ),
@@ -177,8 +160,6 @@ RULES = (
         severity="warning",
         why="Every open port 22 is tried within minutes; the head node holds the cluster's rights.",
         source="EC2 user guide, security group rules for SSH",
-        example="head_node.ssh_from = '0.0.0.0/0': opens SSH to the whole internet. Hint: name your own range, or "
-        "use Session Manager",
         keys=("head_node.ssh_from",),
         find=_ssh_from_everywhere,
     ),

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from slipway.regions import regions
+from slipway.settings.model import Settings
 from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
 from slipway.settings.source import Place
 from slipway.stack_names import STACKS
 from slipway.text import did_you_mean
-
-if TYPE_CHECKING:
-    from slipway.settings import Settings
 
 MAX_TAGS = 40  # pcluster/constants.py MAX_TAGS_COUNT; one of them is ours
 OWN_TAG = "project"
@@ -129,8 +126,6 @@ RULES = (
         why="ParallelCluster makes a CloudFormation stack with the cluster's name. Two clusters whose names differ "
         "only in such an ending get in each other's way.",
         source="Slipway: the names of its stacks in app.py",
-        example="name = 'demo-storage': is the name of the storage stack of a cluster called demo. Hint: leave out "
-        "-storage",
         keys=("name",),
         find=_name_like_a_stack,
     ),
@@ -138,7 +133,6 @@ RULES = (
         name="region-unknown",
         why="Nothing can be made in a region that does not exist.",
         source="botocore's list of regions, in slipway/data/regions.json",
-        example="region = 'us-est-1': is not an AWS region. Hint: did you mean us-east-1?",
         keys=("region",),
         find=_region_known,
     ),
@@ -148,8 +142,6 @@ RULES = (
         why="ParallelCluster refuses regions that it does not support. Its list comes from S3 and can be newer "
         "than the one of the release.",
         source=f"{PCLUSTER}, RegionValidator and resources/supported-regions",
-        example="region = 'ap-south-2': is not in ParallelCluster's list of regions. Hint: look for it in the "
-        "release notes of ParallelCluster",
         keys=("region",),
         find=_region_listed,
     ),
@@ -157,8 +149,6 @@ RULES = (
         name="region-feature",
         why="ParallelCluster refuses features that the isolated regions do not have.",
         source=f"{PCLUSTER}, FeatureRegionValidator and UNSUPPORTED_FEATURES_MAP",
-        example="queues[0].reservation.kind = 'capacity-block': ParallelCluster has no capacity-block in "
-        "us-iso-east-1. Hint: take another region, or another kind",
         keys=("region", "queues.reservation", "storage.mounts"),
         find=_region_features,
     ),
@@ -166,8 +156,6 @@ RULES = (
         name="zone-in-region",
         why="A zone's name begins with its region; everything of a cluster stands in one zone.",
         source="EC2 user guide, regions and zones",
-        example="zone = 'us-west-2a': is not a zone of the region us-east-1. Hint: write us-east-1a, or change the "
-        "region",
         keys=("region", "zone"),
         find=_zone_in_region,
     ),
@@ -176,8 +164,6 @@ RULES = (
         severity="warning",
         why="A zone that the region does not have fails when the subnets are made. New zones appear now and then.",
         source="EC2 DescribeAvailabilityZones, in slipway/data/regions.json",
-        example="zone = 'us-east-2f': is not a zone that us-east-2 is known for. Hint: known are us-east-2a, "
-        "us-east-2b, us-east-2c",
         keys=("region", "zone"),
         find=_zone_letter,
     ),
@@ -185,8 +171,6 @@ RULES = (
         name="secret-region",
         why="Nodes read a secret from Secrets Manager of their own region; one of another region is not found at boot.",
         source="Secrets Manager user guide: a secret belongs to one region",
-        example="ngc_secret_arn = 'arn:aws:secretsmanager:us-west-2:123456789012:secret:ngc-AbCdEf': is not in the "
-        "region us-east-1. Hint: make the secret in the cluster's region",
         keys=ARN_KEYS,
         find=_secret_region,
     ),
@@ -194,8 +178,6 @@ RULES = (
         name="arn-partition",
         why="ARNs of another partition (China, GovCloud) name nothing here.",
         source="IAM user guide, ARN format; slipway/data/regions.json",
-        example="head_node.policy_arns[0] = 'arn:aws-cn:iam::aws:policy/AmazonS3ReadOnlyAccess': is not in the "
-        "partition of us-east-1. Hint: an ARN there begins with arn:aws:",
         keys=(*ARN_KEYS, "head_node.policy_arns", "queues.policy_arns"),
         find=_partition,
     ),
@@ -203,8 +185,6 @@ RULES = (
         name="tag-reserved",
         why="AWS and ParallelCluster refuse tags with their own prefixes; budget and clean-up rely on the tag project.",
         source=f"{PCLUSTER}, validate_no_reserved_tag; tagging rules of AWS; app.py",
-        example="tags.parallelcluster:owner = 'research': tags that begin with parallelcluster: are not yours to "
-        "set. Hint: take another key",
         keys=("tags",),
         find=_tag_reserved,
     ),
@@ -212,7 +192,6 @@ RULES = (
         name="tag-count",
         why="A resource has at most 50 tags, and ParallelCluster keeps ten of them for itself.",
         source=f"{PCLUSTER}, ComputeResourceTagsValidator, MAX_TAGS_COUNT = 40",
-        example="tags: has 40 tags; there can be 39 beside Slipway's own. Hint: leave some out",
         keys=("tags",),
         find=_tag_count,
     ),

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
+from slipway.settings.model import Queue, Settings
+from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, Rule
 from slipway.settings.source import PathKey
-
-if TYPE_CHECKING:
-    from slipway.settings import Queue, Settings
 
 CAPACITY_BLOCK_MAX_INSTANCES = 64  # EC2 user guide, Capacity Blocks
 RANGE = ("min_count", "max_count")
-COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count")
 RESERVATION = "queues.reservation"
 
 
@@ -180,7 +176,6 @@ RULES = (
         name="queue-names-differ",
         why="A queue is a Slurm partition; two of one name cannot be told apart.",
         source=f"{PCLUSTER}, DuplicateNameValidator",
-        example="queues[1].name = 'train': is also the name of queues[0]. Hint: give each queue its own name",
         keys=("queues.name",),
         find=_names_differ,
         across=True,
@@ -189,7 +184,6 @@ RULES = (
         name="queue-name-default",
         why="ParallelCluster forbids the name: DEFAULT has a meaning of its own in slurm.conf.",
         source=f"{PCLUSTER}, NameValidator",
-        example="queues[0].name = 'default': is a word that ParallelCluster keeps for itself. Hint: take another name",
         keys=("queues.name",),
         find=_name_default,
     ),
@@ -197,7 +191,6 @@ RULES = (
         name="count-both",
         why="One of them would be ignored, and which one nobody could see.",
         source="Slipway: a value is said once",
-        example="queues[0]: has both count and min_count/max_count. Hint: give count, or the other two",
         keys=COUNT_KEYS,
         find=_count_both,
     ),
@@ -205,8 +198,6 @@ RULES = (
         name="count-missing",
         why="How many nodes a queue has is what the cluster costs; it is never guessed.",
         source="Slipway: no default for what is paid for",
-        example="queues[0]: needs count (static nodes) or max_count (nodes that come and go). Hint: for example "
-        "count: 2",
         keys=COUNT_KEYS,
         find=_count_missing,
     ),
@@ -214,7 +205,6 @@ RULES = (
         name="count-order",
         why="A queue has at least its static nodes, and at least one node.",
         source=f"{PCLUSTER}, ComputeResourceSizeValidator",
-        example="queues[1].max_count = 4: must be at least 1 and at least min_count (5). Hint: raise max_count",
         keys=COUNT_KEYS,
         find=_count_order,
     ),
@@ -222,7 +212,6 @@ RULES = (
         name="efa-missing",
         why="EC2 refuses to start an instance with an interface that its type does not have.",
         source=f"{PCLUSTER}, EfaValidator; slipway/data/instance_types.json",
-        example="queues[0].efa = true: c5.large has no EFA interface. Hint: set efa: false, or take a type with EFA",
         keys=("queues.efa", "queues.instance_type"),
         find=_efa_missing,
     ),
@@ -231,8 +220,6 @@ RULES = (
         why="Types with several cards are bought for EFA: without it a p5.48xlarge does 2 GB/s in all_reduce "
         "instead of 350 and more.",
         source="KeitaW/p5-nccl-test and awsome-distributed-training: measurements with and without EFA",
-        example="queues[0].efa = false: without EFA NCCL uses none of the 32 network cards of the type. Hint: set "
-        "efa: true",
         keys=("queues.efa", "queues.instance_type"),
         find=_efa_off,
     ),
@@ -241,7 +228,6 @@ RULES = (
         severity="warning",
         why="EFA costs nothing, and jobs over several nodes are faster with it.",
         source=f"{PCLUSTER}, EfaValidator",
-        example="queues[0].efa: g6.48xlarge has an EFA interface, and the queue does not use it. Hint: set efa: true",
         keys=("queues.efa", "queues.instance_type", *COUNT_KEYS),
         find=_efa_unused,
     ),
@@ -250,8 +236,6 @@ RULES = (
         severity="warning",
         why="Without a placement group EC2 spreads instances over a zone; latency between them grows.",
         source=f"{PCLUSTER}, EfaPlacementGroupValidator",
-        example="queues[0].placement_group: nodes with EFA and no reservation may stand far apart. Hint: set "
-        "placement_group: true",
         keys=("queues.efa", "queues.instance_type", "queues.placement_group", RESERVATION, *COUNT_KEYS),
         find=_efa_placement,
     ),
@@ -259,8 +243,6 @@ RULES = (
         name="spot-reservation",
         why="EC2 starts spot instances from spare capacity only, never from a reservation.",
         source="EC2 user guide, Capacity Reservations: not for spot instances",
-        example="queues[0].spot = true: spot instances cannot come from a reservation. Hint: set spot: false, or "
-        "drop the reservation",
         keys=("queues.spot", RESERVATION),
         find=_spot_reservation,
     ),
@@ -269,8 +251,6 @@ RULES = (
         why="Instances of a new placement group and of a reservation made outside of it exclude each other: EC2 "
         "answers insufficient capacity though the reservation has room.",
         source=f"{PCLUSTER}, PlacementGroupCapacityReservationValidator; aws-parallelcluster issue 4342",
-        example="queues[0].placement_group = true: a placement group that the reservation was not made in ends in "
-        "insufficient capacity. Hint: set placement_group: false, or name the group that the reservation was made in",
         keys=("queues.placement_group", RESERVATION),
         find=_placement_reservation,
     ),
@@ -278,8 +258,6 @@ RULES = (
         name="capacity-block-placement",
         why="A block's instances stand together already; a placement group beside it ends in insufficient capacity.",
         source=f"{PCLUSTER}, PlacementGroupCapacityTypeValidator; aws-parallelcluster pull request 6311",
-        example="queues[0].placement_group = true: a capacity block places its instances itself. Hint: set "
-        "placement_group: false",
         keys=("queues.placement_group", RESERVATION),
         find=_block_placement,
     ),
@@ -287,8 +265,6 @@ RULES = (
         name="capacity-block-static",
         why="ParallelCluster keeps the nodes of a block in one Slurm reservation, from its start to its end.",
         source=f"{PCLUSTER}, ComputeResourceSizeValidator",
-        example="queues[0].max_count = 8: a capacity block needs min_count equal to max_count. Hint: give count "
-        "instead",
         keys=(*COUNT_KEYS, RESERVATION),
         find=_block_static,
     ),
@@ -296,8 +272,6 @@ RULES = (
         name="capacity-block-size",
         why="More instances than a block can hold never start, and creation waits for them until it fails.",
         source="EC2 user guide, Capacity Blocks for ML: at most 64 instances a block",
-        example="queues[0].count = 65: a capacity block holds at most 64 instances. Hint: take several blocks, "
-        "each with a queue",
         keys=(*COUNT_KEYS, RESERVATION),
         find=_block_size,
         across=True,
@@ -306,8 +280,6 @@ RULES = (
         name="capacity-block-type",
         why="A reservation of this type is no block, and ParallelCluster refuses the capacity type.",
         source=f"{PCLUSTER}, CapacityTypeValidator; EC2 DescribeInstanceTypes, SupportedUsageClasses",
-        example="queues[0].reservation.kind = 'capacity-block': EC2 sells no capacity blocks of g6.48xlarge. Hint: "
-        "on-demand, or another instance type",
         keys=("queues.instance_type", RESERVATION),
         find=_block_type,
     ),
@@ -315,8 +287,6 @@ RULES = (
         name="reservation-one-type",
         why="A reservation is of one instance type: nodes of the other one never start.",
         source="EC2 API reference, CreateCapacityReservation; " + f"{PCLUSTER}, CapacityReservationValidator",
-        example="queues[1].reservation.id = 'cr-0123456789abcdef0': is also used for p5.48xlarge; a reservation "
-        "has one instance type. Hint: check the id",
         keys=("queues.instance_type", RESERVATION),
         find=_one_type,
         across=True,
@@ -325,8 +295,6 @@ RULES = (
         name="reservation-one-kind",
         why="EC2 refuses a start that calls a block an on-demand reservation, and the other way round.",
         source="EC2 API reference, InstanceMarketOptions: capacity-block",
-        example="queues[1].reservation.kind = 'on-demand': another queue calls cr-0123456789abcdef0 "
-        "capacity-block. Hint: a reservation is of one kind",
         keys=(RESERVATION,),
         find=_one_kind,
         across=True,

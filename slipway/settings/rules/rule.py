@@ -1,41 +1,36 @@
-"""What a rule is."""
+"""The type of a rule, and names that several rules share."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from slipway.settings.source import Place
+from slipway.settings.forms import PCLUSTER
+from slipway.settings.model import Settings
+from slipway.settings.source import Place, Reason
 
-if TYPE_CHECKING:
-    from slipway.settings import Settings
+__all__ = ["COUNT_KEYS", "PCLUSTER", "Find", "Finding", "Rule", "Severity"]
 
 Finding = tuple[Place, str, str]
-"""Where (path), what is wrong, how to repair it."""
+"""The place, what is wrong there, and the repair."""
 
-Find = Callable[["Settings"], Iterator[Finding]]
+Find = Callable[[Settings], Iterator[Finding]]
 Severity = Literal["fault", "warning"]
 
-PCLUSTER = "ParallelCluster 3.16.1"
+COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count")
+"""The keys behind `Queue.min_count` and `Queue.max_count`."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rule:
-    """One rule of the settings file.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Rule(Reason):
+    """A rule about several keys, or about one key and facts of AWS. Its bad file is slipway/settings/bad/NAME.yaml.
 
-    ``why`` is what happens without it and ``source`` where that is known from. ``example`` is the message (without
-    file and line) that tests/slipway/bad/<name>.yaml gives. ``find`` yields every place that breaks the rule; None for
-    rules of a single field or of the file, which are told where the file is read. ``keys`` are the settings that
-    ``find`` looks at: a finding is not told while one of them is wrong by itself. ``across`` says that a finding in one
-    item of a list depends on the other items too.
+    `find` returns every place that breaks the rule. `keys` are the settings that `find` reads: a finding is left out
+    while one of them is wrong itself. `across` means that a finding in one item of a list depends on the other items.
     """
 
-    name: str
-    why: str
-    source: str
-    example: str
+    keys: tuple[str, ...]
+    find: Find
     severity: Severity = "fault"
-    keys: tuple[str, ...] = ()
-    find: Find | None = None
     across: bool = False

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
+from slipway.settings.model import Settings
+from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, Rule
 from slipway.settings.source import Place
-
-if TYPE_CHECKING:
-    from slipway.settings import Settings
 
 # pcluster/validators/slurm_settings_validator.py, SLURM_SETTINGS_DENY_LIST: names without regard to case
 DENIED = {
@@ -105,7 +102,6 @@ RULES = (
         name="slurm-denied",
         why="ParallelCluster writes these lines of slurm.conf itself and refuses others.",
         source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST SlurmConf",
-        example="slurm.settings.GresTypes = 'gpu': is a parameter that ParallelCluster sets itself. Hint: leave it out",
         keys=("slurm.settings",),
         find=_slurm_denied,
     ),
@@ -113,8 +109,6 @@ RULES = (
         name="slurm-denied-accounting",
         why="With accounting switched on, ParallelCluster writes these lines too.",
         source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST Accounting",
-        example="slurm.settings.JobAcctGatherType = 'jobacct_gather/cgroup': is a parameter that accounting sets "
-        "itself. Hint: leave it out",
         keys=("slurm.settings", "slurm.database"),
         find=_slurm_denied_accounting,
     ),
@@ -122,8 +116,6 @@ RULES = (
         name="slurm-denied-queue",
         why="ParallelCluster writes these parameters of a partition itself and refuses others.",
         source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST Queue",
-        example="queues[0].slurm_settings.State = 'UP': is a parameter that ParallelCluster sets itself. Hint: "
-        "leave it out",
         keys=("queues.slurm_settings",),
         find=_queue_denied,
     ),
@@ -131,8 +123,6 @@ RULES = (
         name="slurm-node-name",
         why="ParallelCluster's daemons take every such node for one of theirs and terminate what they do not know.",
         source=f"{PCLUSTER}, CustomSlurmNodeNamesValidator",
-        example="slurm.settings.NodeName = 'own-st-[1-4]': -st- and -dy- mark ParallelCluster's own nodes. Hint: "
-        "rename the node",
         keys=("slurm.settings",),
         find=_node_names,
     ),
@@ -141,8 +131,6 @@ RULES = (
         why="Slurm reads its parameters without regard to case: the later line wins, and nobody sees which one "
         "that is.",
         source="slurm.conf manual page",
-        example="slurm.settings.slurmdtimeout = 300: is SlurmdTimeout once more: Slurm does not look at case. "
-        "Hint: keep one of them",
         keys=("slurm.settings", "queues.slurm_settings"),
         find=_twice,
     ),
@@ -150,8 +138,6 @@ RULES = (
         name="accounting-twice",
         why="Either the head node's slurmdbd writes to a database, or an external slurmdbd does.",
         source=f"{PCLUSTER}, ExternalSlurmdbdVsDatabaseIncompatibility",
-        example="slurm.external_slurmdbd: Slurm keeps its accounting in one place, and database is given too. "
-        "Hint: leave out one of them",
         keys=("slurm.database", "slurm.external_slurmdbd"),
         find=_two_databases,
     ),
@@ -160,8 +146,6 @@ RULES = (
         why="slurmctld and slurmdbd trust each other by a common MUNGE key; ParallelCluster makes its own unless "
         "given one.",
         source=f"{PCLUSTER}, ExternalSlurmdbdRequiresCustomMungeKey",
-        example="slurm.external_slurmdbd: needs munge_key_secret_arn: both sides must have one key. Hint: the ARN "
-        "of the secret with the slurmdbd host's MUNGE key, in Base64",
         keys=("slurm.external_slurmdbd",),
         find=_munge_key,
     ),
@@ -170,8 +154,6 @@ RULES = (
         severity="warning",
         why="Job names, users and commands travel readable between the two.",
         source=f"{PCLUSTER}, ExternalSlurmdbdTrafficNotEncrypted",
-        example="slurm.external_slurmdbd: the traffic with an external slurmdbd is not encrypted. Hint: keep both "
-        "in one trusted network",
         keys=("slurm.external_slurmdbd",),
         find=_in_clear,
     ),
@@ -180,9 +162,7 @@ RULES = (
         severity="warning",
         why="Static nodes never end by themselves: whoever counts on it pays on.",
         source="ParallelCluster user guide, ScaledownIdletime: dynamic nodes only",
-        example="slurm.idle_minutes = 30: has no effect: every node is static. Hint: leave it out, or give a queue "
-        "max_count",
-        keys=("slurm.idle_minutes", "queues.count", "queues.min_count", "queues.max_count"),
+        keys=("slurm.idle_minutes", *COUNT_KEYS),
         find=_idle,
     ),
 )

@@ -7,21 +7,18 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slipway import node_steps
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import FILES
-from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
+from slipway.settings.model import Script, Settings
+from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, Rule
 from slipway.settings.source import Place
-
-if TYPE_CHECKING:
-    from slipway.settings import Script, Settings
 
 SOFTWARE_TABLE = FILES / "nodes/software.tsv"
 PAIRS_FILE = Path(__file__).resolve().parents[2] / "data/nccl_pairs.json"
 INSTANCE_TYPE: Place = ("head_node", "instance_type")
-COUNT_KEYS = ("queues.count", "queues.min_count", "queues.max_count")
 
 HEAD_NODE_MIN_MEMORY_GIB = 8  # Slurm's controller, Prometheus and the exporters beside each other
 NODES_PER_GIB, OS_GIB, MOST_GIB = 25, 0.6, 16  # HeadNodeMemorySizeValidator
@@ -234,8 +231,6 @@ RULES = (
         why="The head node runs Slurm's controller, Prometheus and the exporters; out of memory, it takes the "
         "cluster along.",
         source="Slipway: 8 GiB, what the smallest type of the examples' families has",
-        example="head_node.instance_type = 'c5.large': has 4 GiB of memory, the head node needs 8. Hint: "
-        "m5.2xlarge or larger",
         keys=("head_node.instance_type",),
         find=_head_memory,
     ),
@@ -243,8 +238,6 @@ RULES = (
         name="head-node-nodes",
         why="Slurm's controller needs memory for every node it knows.",
         source=f"{PCLUSTER}, HeadNodeMemorySizeValidator: nodes / 25 + 0.6 GiB, at most 16",
-        example="head_node.instance_type = 'm5.large': has 8 GiB of memory, for 250 nodes the head node needs "
-        "10.6. Hint: m5.2xlarge or larger",
         keys=("head_node.instance_type", *COUNT_KEYS),
         find=_head_nodes,
     ),
@@ -252,8 +245,6 @@ RULES = (
         name="head-node-gpu",
         why="Nothing on the head node uses a GPU, and it is paid for around the clock.",
         source="Slipway: headnode/steps",
-        example="head_node.instance_type = 'p5.4xlarge': the head node needs no GPU. Hint: take a type such as "
-        "m5.8xlarge",
         keys=("head_node.instance_type",),
         find=_head_gpu,
     ),
@@ -264,9 +255,6 @@ RULES = (
         "nodes start. Acceptance waits a fifth of its time for that and then ends without a measurement.",
         source="headnode/nccl/build.sh: one nvcc a vCPU, but 2 GiB each (NVIDIA/cccl pull request 11160: 31.8 GiB "
         "with 15 jobs); about 40 CPU minutes for each GPU architecture, measured with nvcc 13.0",
-        example="head_node.instance_type = 'm5.large': has 2 vCPUs and 8 GiB: NCCL and nccl-tests are built in about "
-        "40 minutes, acceptance has 11 for it. Hint: take a type with more vCPUs such as m5.2xlarge, or an image that "
-        "has nccl-tests",
         keys=("head_node.instance_type", "queues.instance_type", "acceptance.scenario", "acceptance.timeout_minutes"),
         find=_head_build,
     ),
@@ -275,9 +263,6 @@ RULES = (
         severity="warning",
         why="A network interface has at most 5 security groups unless the quota was raised; EC2 refuses the instance.",
         source="VPC quotas, security groups per network interface",
-        example="head_node.security_group_ids = ['sg-0123456789abcdef0', 'sg-0123456789abcdef1', "
-        "'sg-0123456789abcdef2', 'sg-...: with those of ParallelCluster and Slipway these are 6; the quota is 5. "
-        "Hint: join some, or have the quota raised",
         keys=("head_node.security_group_ids",),
         find=_head_groups,
     ),
@@ -286,8 +271,6 @@ RULES = (
         severity="warning",
         why="enroot 3 takes everything after docker:// for a name on Docker Hub unless # ends the registry.",
         source="enroot's documentation of import; the release notes of enroot 4",
-        example="images[0] = 'docker://nvcr.io/nvidia/pytorch:24.01-py3': names its registry with a slash, which "
-        "enroot reads since version 4 only. Hint: write docker://nvcr.io#nvidia/pytorch:24.01-py3",
         keys=("images",),
         find=_image_slash,
     ),
@@ -296,9 +279,6 @@ RULES = (
         severity="warning",
         why="The import asks ECR for a password with the head node's role; without a policy for that, ECR answers 401.",
         source="enroot issue 59; headnode/containers/credentials.py",
-        example="images[0] = 'docker://123456789012.dkr.ecr.us-east-1.amazonaws.com#train:1.0': is in a private "
-        "registry of ECR, and no policy of the head node's lets it pull from there. Hint: add "
-        "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly to head_node.policy_arns",
         keys=("images", "head_node.policy_arns"),
         find=_image_ecr,
     ),
@@ -307,8 +287,6 @@ RULES = (
         severity="warning",
         why="What is imported changes with the day, and nobody can say later what a job ran in.",
         source="Slipway: what a node runs is pinned",
-        example="images[0] = 'docker://nvcr.io#nvidia/pytorch': has no tag that stays the same: another day it is "
-        "another image. Hint: name a version",
         keys=("images",),
         find=_image_tag,
     ),
@@ -316,7 +294,6 @@ RULES = (
         name="image-twice",
         why="Both would be written to one file.",
         source="headnode/user/download-ngc-containers.sh",
-        example="images[1] = 'docker://nvcr.io#nvidia/pytorch:24.01-py3': is also images[0]. Hint: leave it out",
         keys=("images",),
         find=_image_twice,
         across=True,
@@ -325,8 +302,6 @@ RULES = (
         name="nccl-too-old",
         why="NCCL does not load a plugin whose interfaces it does not know, and falls back to sockets in silence.",
         source=RELEASE_NOTES,
-        example="nccl.nccl_version = 'v2.16.5-1': the plugin 1.17.2 works with NCCL 2.17.1 and newer. Hint: take "
-        "v2.28.7-1, which it was tested with",
         keys=PAIR_KEYS,
         find=_nccl_too_old,
     ),
@@ -335,8 +310,6 @@ RULES = (
         severity="warning",
         why="A newer NCCL mostly works with an older plugin, without its newer interfaces and without anyone's test.",
         source=RELEASE_NOTES,
-        example="nccl.nccl_version = 'v2.31.2-1': is newer than NCCL 2.28.7, the newest that the plugin 1.17.2 was "
-        "tested with. Hint: take v2.28.7-1, or a newer plugin",
         keys=PAIR_KEYS,
         find=_nccl_untested,
     ),
@@ -345,8 +318,6 @@ RULES = (
         severity="warning",
         why="Sources are built only when their checksum is known beforehand; the build ends, and nothing is measured.",
         source="headnode/nccl/sources.sh",
-        example="nccl.nccl_version = 'v2.28.7-1': has no checksum in nodes/software.tsv, so the head node does not "
-        "build nccl 2.28.7-1. Hint: add its line there, or set software_mirror",
         keys=(
             "nccl.source",
             "nccl.nccl_version",
@@ -362,8 +333,6 @@ RULES = (
         severity="warning",
         why="Whether it goes with this NCCL stands in release notes that Slipway has not seen.",
         source=RELEASE_NOTES,
-        example="nccl.ofi_version = 'v1.23.0': Slipway knows no release 1.23.0 of the plugin; the newest it knows "
-        "is 1.21.1. Hint: compare its release notes with your NCCL and instance type",
         keys=PAIR_KEYS,
         find=_plugin_unknown,
     ),
@@ -371,8 +340,6 @@ RULES = (
         name="plugin-bad",
         why="Its authors tell its users to leave it, in the notes of the release that followed.",
         source=RELEASE_NOTES,
-        example="nccl.ofi_version = 'v1.12.0-aws': 1.12.0 is known to be bad: its sorting of virtual functions "
-        "crashes or slows down on EFA installer 1.35.0 and newer. Hint: take another release",
         keys=PAIR_KEYS,
         find=_plugin_bad,
     ),
@@ -380,8 +347,6 @@ RULES = (
         name="plugin-type",
         why="Without the type's settings the plugin finds neither its topology nor its protocol: a part of the speed.",
         source=RELEASE_NOTES,
-        example="nccl.ofi_version = 'v1.13.2-aws': the plugin knows p6-b200.48xlarge since 1.15.0. Hint: take "
-        "v1.15.0 or newer",
         keys=(*PAIR_KEYS, "queues.instance_type", "queues.efa"),
         find=_plugin_type,
     ),
@@ -390,8 +355,6 @@ RULES = (
         severity="warning",
         why="Jobs run with other variables than the settings say, and older figures are not reproduced.",
         source="compute/steps/30-nccl.sh",
-        example="nccl.environment = 'legacy': has no effect: without a shared NCCL nobody's environment is changed. "
-        "Hint: set nccl.source: shared, or leave it out",
         keys=("nccl.environment", "nccl.source"),
         find=_environment_unused,
     ),
@@ -400,8 +363,6 @@ RULES = (
         severity="warning",
         why="Whoever reads the settings expects nodes to come back by themselves.",
         source="nodes/health/slurm.py",
-        example="health.resume = true: has no effect: only a node that the checks drained is resumed. Hint: set "
-        "health.enabled and health.drain: true, or leave it out",
         keys=("health.resume", "health.drain", "health.enabled"),
         find=_health_unused,
     ),
@@ -412,8 +373,6 @@ RULES = (
         "and NCCL are not among them: they run later); how long yours take it cannot know.",
         source=f"{PCLUSTER}, NODE_BOOTSTRAP_TIMEOUT; aws-parallelcluster issues 3939 and 5511; heads of "
         "headnode/steps and compute/steps",
-        example="head_node.scripts[0]: runs before a node is ready: 630 s are left for it, then creation fails. "
-        "Hint: start what is slow in the background",
         keys=("head_node.scripts", "queues.scripts"),
         find=_scripts,
     ),

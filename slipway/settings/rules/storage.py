@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
+from slipway.settings.model import Settings
+from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, Rule
 from slipway.settings.source import Place
-
-if TYPE_CHECKING:
-    from slipway.settings import Settings
 
 FSX: Place = ("storage", "fsx")
 ASSOCIATIONS: Place = ("storage", "associations")
@@ -213,8 +210,6 @@ RULES = (
         name="fsx-existing",
         why="Slipway uses an existing file system as it is; values that describe another one would mislead.",
         source="Slipway: stacks/storage.py",
-        example="storage.fsx.file_system_id = 'fs-0123456789abcdef0': an existing file system has its capacity_gib "
-        "already. Hint: leave out capacity_gib",
         keys=FSX_KEYS,
         find=_fsx_existing,
     ),
@@ -222,8 +217,6 @@ RULES = (
         name="fsx-capacity",
         why="FSx makes file systems in these steps only.",
         source=f"FSx API reference, CreateFileSystem StorageCapacity; {PCLUSTER}, FsxStorageCapacityValidator",
-        example="storage.fsx.capacity_gib = 5000: must be 1200 or a multiple of 2400 GiB. Hint: the nearest are "
-        "4800 and 7200",
         keys=FSX_KEYS,
         find=_fsx_capacity,
     ),
@@ -232,8 +225,6 @@ RULES = (
         why="Persistent file systems are made with one of these throughputs; scratch ones have 200 MB/s per TiB.",
         source=f"FSx API reference, PerUnitStorageThroughput; {PCLUSTER}, FsxStorageTypeOptionsValidator and "
         "FsxPersistentOptionsValidator",
-        example="storage.fsx.throughput_mb_s_per_tib = 300: must be one of 125, 250, 500, 1000 MB/s per TiB for "
-        "persistent-2. Hint: for example 250",
         keys=FSX_KEYS,
         find=_fsx_throughput,
     ),
@@ -241,8 +232,6 @@ RULES = (
         name="association-count",
         why="FSx refuses the ninth.",
         source=f"FSx API reference, CreateDataRepositoryAssociation; {PCLUSTER}, FsxDraValidator",
-        example="storage.associations: a file system has at most 8 associations, here are 9. Hint: join some under "
-        "one prefix",
         keys=ASSOCIATION_KEYS,
         find=_association_count,
     ),
@@ -250,8 +239,6 @@ RULES = (
         name="association-scratch-1",
         why="FSx supports associations on every deployment type but this one.",
         source="FSx API reference, DataRepositoryAssociation: excluding scratch_1",
-        example="storage.associations: a scratch-1 file system has no associations. Hint: take scratch-2 or "
-        "persistent-2",
         keys=(*ASSOCIATION_KEYS, *FSX_KEYS),
         find=_association_scratch_1,
     ),
@@ -259,8 +246,6 @@ RULES = (
         name="association-root",
         why="With / as its path a file system can have this one association, made first.",
         source="FSx API reference, DataRepositoryAssociation FileSystemPath",
-        example="storage.associations[1].path = '/': / links the whole file system and can only be the first and "
-        "only association. Hint: give it a folder",
         keys=ASSOCIATION_KEYS,
         find=_association_root,
         across=True,
@@ -269,8 +254,6 @@ RULES = (
         name="association-paths",
         why="Two associations cannot share a folder of the file system, nor lie in each other.",
         source="FSx API reference, DataRepositoryAssociation FileSystemPath",
-        example="storage.associations[1].path = '/datasets/images': overlaps /datasets of associations[0]. Hint: "
-        "give each association a tree of its own",
         keys=ASSOCIATION_KEYS,
         find=_association_paths,
         across=True,
@@ -279,8 +262,6 @@ RULES = (
         name="association-prefixes",
         why="Each association needs a unique S3 prefix; with nested ones a change of one object would arrive twice.",
         source="FSx API reference, CreateDataRepositoryAssociation: a unique S3 bucket or prefix",
-        example="storage.associations[1].prefix = 'datasets/images/': overlaps 'datasets/' of associations[0]. "
-        "Hint: give each association a prefix of its own",
         keys=ASSOCIATION_KEYS,
         find=_association_prefixes,
         across=True,
@@ -289,8 +270,6 @@ RULES = (
         name="home-size",
         why="A volume is made with a size, and ParallelCluster's 3000 IOPS of gp3 need at least 6 GiB.",
         source=f"{PCLUSTER}, EbsVolumeIopsValidator and EBS_VOLUME_TYPE_IOPS_DEFAULT",
-        example="storage.home.size_gib = 5: a gp3 volume with 3000 IOPS has at least 6 GiB. Hint: for example "
-        "size_gib: 500",
         keys=("storage.home",),
         find=_home_size,
     ),
@@ -298,7 +277,6 @@ RULES = (
         name="home-no-size",
         why="/home is a folder of the root volume then, and has no size of its own.",
         source="Slipway: a value that does nothing is a mistake",
-        example="storage.home.size_gib = 500: only an EBS home has a size. Hint: set kind: ebs, or leave size_gib out",
         keys=("storage.home",),
         find=_home_no_size,
     ),
@@ -307,9 +285,7 @@ RULES = (
         severity="warning",
         why="The head node serves an EBS /home over NFS; with many nodes its network is the bound.",
         source=f"{PCLUSTER}, SharedEbsPerformanceBottleNeckValidator",
-        example="storage.home.kind = 'ebs': 124 nodes read /home through the head node's one network card. Hint: "
-        "keep data on /fsx, or mount EFS or FSx for OpenZFS at /home",
-        keys=("storage.home", "queues.count", "queues.min_count", "queues.max_count"),
+        keys=("storage.home", *COUNT_KEYS),
         find=_home_many_nodes,
     ),
     Rule(
@@ -317,7 +293,6 @@ RULES = (
         why="A file system mounted there hides what the nodes run from.",
         source=f"{PCLUSTER}, SharedStorageMountDirValidator; Slipway: below /opt/slipway and other places that "
         "nodes run from",
-        example="storage.mounts[0].path = '/opt': is a place that the nodes need. Hint: for example /shared",
         keys=MOUNT_KEYS,
         find=_mount_reserved,
     ),
@@ -326,8 +301,6 @@ RULES = (
         why="Of two file systems in one place one is hidden. /fsx is Slipway's, /scratch the local NVMe, /home the "
         "EBS home.",
         source=f"{PCLUSTER}, DuplicateMountDirValidator and OverlappingMountDirValidator; slipway/cluster_config.py",
-        example="storage.mounts[0].path = '/fsx/shared': overlaps /fsx, which is mounted already. Hint: take a "
-        "path of its own",
         keys=(*MOUNT_KEYS, "storage.home", "queues.instance_type"),
         find=_mount_overlap,
         across=True,
@@ -336,8 +309,6 @@ RULES = (
         name="mount-twice",
         why="ParallelCluster refuses an id that stands twice.",
         source=f"{PCLUSTER}, DuplicateNameValidator of shared storage ids",
-        example="storage.mounts[1].id = 'fs-0123456789abcdef0': is mounted at /shared already. Hint: mount a file "
-        "system once",
         keys=(*MOUNT_KEYS, "storage.fsx.file_system_id"),
         find=_mount_twice,
         across=True,
@@ -346,8 +317,6 @@ RULES = (
         name="mount-id",
         why="Lustre and EFS are mounted by file system, OpenZFS and ONTAP by volume, a cache by its own id.",
         source=f"{PCLUSTER}, schemas/cluster_schema.py and constants.py (FSX_VOLUME_ID_REGEX, FILE_CACHE_ID_REGEX)",
-        example="storage.mounts[0].id = 'fs-0123456789abcdef0': is no id of the kind fsx-openzfs. Hint: for "
-        "example fsvol-00000000000000001",
         keys=MOUNT_KEYS,
         find=_mount_id,
     ),
@@ -355,8 +324,6 @@ RULES = (
         name="mount-home-cache",
         why="A file cache forgets what it has not exported; ParallelCluster refuses it as /home.",
         source=f"{PCLUSTER}, SharedFileCacheNotHomeValidator",
-        example="storage.mounts[0].kind = 'file-cache': a file cache cannot be /home. Hint: take EFS or FSx, or "
-        "another path",
         keys=MOUNT_KEYS,
         find=_mount_home,
     ),
@@ -364,7 +331,6 @@ RULES = (
         name="mount-count",
         why="ParallelCluster mounts at most 20 of EFS and 20 of FSx, /fsx among them.",
         source=f"{PCLUSTER}, NumberOfStorageValidator, MAX_EXISTING_STORAGE_COUNT",
-        example="storage.mounts: has 21 EFS file systems; there can be 20. Hint: mount fewer",
         keys=MOUNT_KEYS,
         find=_mount_count,
     ),
