@@ -51,6 +51,7 @@ check: ## Formatting, types, import directions, shell scripts
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
 	.venv-test/bin/lint-imports
+	.venv-test/bin/python tools/circles.py
 	.venv-test/bin/vermin --quiet --no-tips --target=3.9- acceptance nodes headnode compute # the nodes' own Python
 	.venv-test/bin/python tools/lock.py --check
 	.venv-test/bin/vulture
