@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 accepted, 1 the answer is no, 2 bad input, 3 the environment did not do its part."""
+"""The command line. The exit codes are in errors.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from acceptance import __version__
-from acceptance.errors import AcceptanceError, ExternalError, InputError
+from acceptance.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_GOOD,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_NO,
+    EXIT_PIPE,
+    AcceptanceError,
+    ExternalError,
+    InputError,
+)
 from acceptance.history import (
     HISTORY_FILE,
     add_history_command,
@@ -46,27 +56,28 @@ from acceptance.upload import upload, url_fault
 SCENARIO_FILE = Path("/opt/slipway/current/acceptance.json")
 OUTPUT = Path("/fsx/results")
 SITE_FILE = Path("/etc/slipway/acceptance-site.json")
-EXIT_CODES = {"accepted": 0, "not accepted": 1, "error": 3}
+EXIT_CODES = {"accepted": EXIT_GOOD, "not accepted": EXIT_NO, "error": EXIT_ENVIRONMENT}
+Say = Callable[[str], None]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and give its exit code. Never shows a traceback for what a user or a machine did."""
+    """Run one command and return its exit code. Faults of the user or the machine never print a traceback."""
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.do(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return EXIT_PIPE
     except AcceptanceError as error:
         _complain(str(error))
         return error.exit_code
     except OSError as error:
         _complain(f"{error.filename or 'the file system'}: {error.strerror or error}. Hint: is it full or read-only?")
-        return 3
+        return EXIT_ENVIRONMENT
     except KeyboardInterrupt:
-        _complain("stopped by SIGINT")
-        return 3
+        _complain("interrupted")
+        return EXIT_INTERRUPTED
     return code
 
 
@@ -125,37 +136,88 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.resume:
-        return _resume(arguments)
+    return _measure(arguments, _resumed if arguments.resume else _new_run)
+
+
+def _locate(arguments: argparse.Namespace) -> int:
+    return _measure(arguments, _new_search)
+
+
+_Work = Callable[[], RunRecord]
+
+
+def _measure(
+    arguments: argparse.Namespace, prepare: Callable[[argparse.Namespace, Stop, Say], tuple[Campaign, _Work]]
+) -> int:
+    """Prepare a run, measure and conclude. Every way out prints `[RESULT]` last."""
     stream = sys.stderr if arguments.json else sys.stdout
+    stop, trouble = Stop(), None
+    try:
+        campaign, work = prepare(arguments, stop, _clock(stream))
+        with stop:
+            try:
+                work()
+            except ExternalError as caught:
+                trouble = caught
+        return _conclude(campaign, arguments, trouble, stream)
+    except InputError as error:
+        for fault in error.faults:
+            _complain(fault)
+        words = f"{plural(len(error.faults), 'fault')} in the input, nothing was run: {error.faults[0]}"
+        _result(stream, False, words)
+        return EXIT_INPUT
+    except (AcceptanceError, OSError) as error:
+        _result(stream, False, " ".join(str(error).split()))
+        return EXIT_ENVIRONMENT
+
+
+def _new_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> tuple[Campaign, _Work]:
     fault = url_fault(arguments.upload) if arguments.upload else None
-    scenario = None
     faults = [fault] if fault else []
     try:
         values, where = _values(arguments)
         scenario = check_scenario(values, where)
     except InputError as error:
-        faults = error.faults + faults
-    if faults or scenario is None:
-        return _refuse(faults, stream)
-    say = _clock(stream)
-    try:
-        scenario = replace(scenario, baselines=known_baselines(_history(arguments), scenario, say))
-        directory = _begin(scenario, with_baselines(values, scenario.baselines), arguments, say)
-        return _campaign(scenario, directory, arguments, say, stream, lambda campaign: campaign.run())
-    except (AcceptanceError, OSError) as error:
-        _result(stream, False, " ".join(str(error).split()))
-        return 3
+        raise InputError(error.faults + faults) from None
+    if faults:
+        raise InputError(faults)
+    scenario = replace(scenario, baselines=known_baselines(_history(arguments), scenario, say))
+    directory = _begin(scenario, with_baselines(values, scenario.baselines), arguments, say)
+    campaign = Campaign(scenario, directory, stop, say)
+    return campaign, campaign.run
+
+
+def _new_search(arguments: argparse.Namespace, stop: Stop, say: Say) -> tuple[Campaign, _Work]:
+    values, where = _values(arguments)
+    values = search_values(values, arguments.partition, arguments.collective)
+    scenario = check_scenario(values, where)
+    names = Slurm().expand(arguments.nodes) if arguments.nodes else []
+    if len(names) == 1:
+        raise InputError([f"--nodes {arguments.nodes}: is one node; a pair needs two. Hint: add a good node"])
+    campaign = Campaign(scenario, _begin(scenario, values, arguments, say), stop, say)
+    return campaign, lambda: campaign.locate(scenario.tests[0], names)
+
+
+def _resumed(arguments: argparse.Namespace, stop: Stop, say: Say) -> tuple[Campaign, _Work]:
+    """Go on with an interrupted run from its directory: results stay, and a job that is still queued is followed."""
+    directory = arguments.resume.resolve()
+    record, scenario = read_record(directory), load_own(directory)
+    _refuse_foreign(directory)
+    arguments.output = directory.parent
+    say(f"going on in {directory}")
+    search = record.locate if record.purpose == "locate" else None
+    campaign = Campaign(scenario, directory, stop, say, record)
+    return campaign, (lambda: campaign.locate(scenario.tests[0], search.nodes)) if search else campaign.run
 
 
 def _values(arguments: argparse.Namespace) -> tuple[Any, str]:
-    """The scenario's JSON as the site changes it, and the files that it is from."""
+    """The scenario's JSON as the site changes it, and the names of the files that it is from."""
     site = arguments.site or (SITE_FILE if SITE_FILE.exists() else None)
     values = read_values(arguments.scenario, site)
     return values, f"{arguments.scenario} with {site}" if site else str(arguments.scenario)
 
 
-def _begin(scenario: Scenario, values: Any, arguments: argparse.Namespace, say: Callable[[str], None]) -> Path:
+def _begin(scenario: Scenario, values: Any, arguments: argparse.Namespace, say: Say) -> Path:
     """Make the run directory, with the scenario in it. Raises ExternalError, OSError."""
     directory = make_run_directory(arguments.output, scenario.partition)
     write_whole(directory / "scenario.json", json.dumps(values, indent=1) + "\n")
@@ -163,78 +225,16 @@ def _begin(scenario: Scenario, values: Any, arguments: argparse.Namespace, say: 
     return directory
 
 
-def _campaign(
-    scenario: Scenario,
-    directory: Path,
-    arguments: argparse.Namespace,
-    say: Callable[[str], None],
-    stream: TextIO,
-    work: Callable[[Campaign], RunRecord],
-    record: RunRecord | None = None,
-) -> int:
-    trouble = None
-    with Stop() as stop:
-        try:
-            work(Campaign(scenario, directory, stop, say, record))
-        except ExternalError as caught:
-            trouble = caught
-    return _conclude(directory, arguments, trouble, stream)
-
-
-def _resume(arguments: argparse.Namespace) -> int:
-    """Go on with an interrupted run from its directory: what is measured stays, a job still queued is followed."""
-    stream, directory = sys.stderr if arguments.json else sys.stdout, arguments.resume.resolve()
-    try:
-        record, scenario = read_record(directory), load_own(directory)
-        _own(directory)
-    except InputError as error:
-        return _refuse(error.faults, stream)
-    arguments.output = directory.parent
-    search = record.locate if record.purpose == "locate" else None
-
-    def work(campaign: Campaign) -> RunRecord:
-        return campaign.locate(scenario.tests[0], search.nodes) if search else campaign.run()
-
-    say = _clock(stream)
-    say(f"going on in {directory}")
-    try:
-        return _campaign(scenario, directory, arguments, say, stream, work, record)
-    except (AcceptanceError, OSError) as error:
-        _result(stream, False, " ".join(str(error).split()))
-        return 3
-
-
-def _own(directory: Path) -> None:
-    """What its files say runs as who resumes it: only the run's own user may. Raises InputError."""
+def _refuse_foreign(directory: Path) -> None:
+    """Raise InputError if the run is another user's: resuming it would execute its job scripts as this user."""
     owner = directory.stat().st_uid
     if owner != os.geteuid():
-        whose = f"{directory}: belongs to the user {owner}, and what its files say would run as you"
-        raise InputError([f"{whose}. Hint: sudo -u '#{owner}' acceptance run --resume {directory}"])
+        fault = f"{directory}: belongs to the user {owner}; resuming it would execute its job scripts as you"
+        raise InputError([f"{fault}. Hint: sudo -u '#{owner}' acceptance run --resume {directory}"])
 
 
-def _locate(arguments: argparse.Namespace) -> int:
-    stream = sys.stderr if arguments.json else sys.stdout
-    say = _clock(stream)
-    try:
-        values, where = _values(arguments)
-        values = search_values(values, arguments.partition, arguments.collective)
-        scenario = check_scenario(values, where)
-    except InputError as error:
-        return _refuse(error.faults, stream)
-    try:
-        names = Slurm().expand(arguments.nodes) if arguments.nodes else []
-        if len(names) == 1:
-            return _refuse([f"--nodes {arguments.nodes}: is one node; a pair takes two. Hint: add a good one"], stream)
-        directory = _begin(scenario, values, arguments, say)
-        test = scenario.tests[0]
-        return _campaign(scenario, directory, arguments, say, stream, lambda campaign: campaign.locate(test, names))
-    except (AcceptanceError, OSError) as error:
-        _result(stream, False, " ".join(str(error).split()))
-        return 3
-
-
-def _clock(stream: TextIO) -> Callable[[str], None]:
-    """Give what prints a line with the seconds since now in front."""
+def _clock(stream: TextIO) -> Say:
+    """Return a function that prints a line after the seconds since now."""
     started = time.monotonic()
 
     def say(text: str) -> None:
@@ -248,38 +248,35 @@ def _history(arguments: argparse.Namespace) -> Path:
     return path
 
 
-def _refuse(faults: list[str], stream: TextIO) -> int:
-    for fault in faults:
-        _complain(fault)
-    _result(stream, False, f"{plural(len(faults), 'fault')} in the input, nothing was run: {faults[0]}")
-    return 2
-
-
-def _conclude(directory: Path, arguments: argparse.Namespace, trouble: ExternalError | None, stream: TextIO) -> int:
-    """Write the report, show it, remember it, copy it; say the result last."""
-    report = write_report(directory)
-    code = EXIT_CODES[report["verdict"]] if trouble is None else 3
-    print(json.dumps(report, indent=1) if arguments.json else "\n" + table(report), flush=True)
-    summary = report["summary"] if trouble is None else " ".join(str(trouble).split())
+def _conclude(campaign: Campaign, arguments: argparse.Namespace, trouble: ExternalError | None, stream: TextIO) -> int:
+    """Write the report, print it, add it to the history, upload it; print the result last."""
+    report = write_report(campaign.directory, campaign.judged)
+    code = EXIT_CODES[report.verdict] if trouble is None else trouble.exit_code
+    print(_json(report.as_json()) if arguments.json else "\n" + table(report), flush=True)
+    summary = report.summary if trouble is None else " ".join(str(trouble).split())
 
     def say(text: str) -> None:
         print(text, file=stream, flush=True)
 
     if arguments.drain:
         drain_bad_nodes(report, Slurm(), say)
-    if report["purpose"] == "accept":
+    if report.purpose == "accept":
         remember(_history(arguments), report, say)
     if arguments.upload:
         try:
-            say(f"uploaded: {upload(directory, arguments.upload)}")
-            send_history(_history(arguments), report["cluster"], arguments.upload, say)
+            say(f"uploaded: {upload(campaign.directory, arguments.upload)}")
+            send_history(_history(arguments), report.cluster, arguments.upload, say)
         except ExternalError as fault:
             say(f"not uploaded: {fault}")
-            if code == 0:
+            if code == EXIT_GOOD:
                 _result(stream, False, f"the cluster is accepted ({summary}), but the upload failed: {fault}")
-                return 3
-    _result(stream, code == 0, summary)
+                return EXIT_ENVIRONMENT
+    _result(stream, code == EXIT_GOOD, summary)
     return code
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1)
 
 
 def _result(stream: TextIO, success: bool, text: str) -> None:
@@ -288,22 +285,24 @@ def _result(stream: TextIO, success: bool, text: str) -> None:
 
 
 def _parse(arguments: argparse.Namespace) -> int:
-    code = 0
+    code = EXIT_GOOD
     for path in arguments.logs:
         try:
             log = parse_stream(sys.stdin.buffer) if str(path) == "-" else parse_file(path)
         except OSError as error:
             _complain(f"{path}: {error.strerror}. Hint: give the path of a log")
-            code = 2
+            code = EXIT_INPUT
             continue
         print(json.dumps(log.as_json(str(path)), allow_nan=False) if arguments.json else _log_text(path, log))
-        if code == 0 and (not log.complete or log.failures):
-            code = 1
+        if code == EXIT_GOOD and (not log.complete or log.failures):
+            code = EXIT_NO
     return code
 
 
 def _log_text(path: Path, log: Log) -> str:
     lines = [f"{path}: {'complete' if log.complete else 'NOT COMPLETE'}, {plural(len(log.devices), 'device')}"]
+    if not log.tables:
+        lines.append("  no nccl-tests table in this file. Hint: give the output of a program such as all_reduce_perf")
     for one in log.tables[:20]:
         lines += _table_text(one)
     if len(log.tables) > 20:
@@ -332,43 +331,43 @@ def _table_text(one: Table) -> list[str]:
 
 def _report(arguments: argparse.Namespace) -> int:
     report = write_report(arguments.directory.resolve())
-    print(json.dumps(report, indent=1) if arguments.json else table(report))
+    print(_json(report.as_json()) if arguments.json else table(report))
     stream = sys.stderr if arguments.json else sys.stdout
-    _result(stream, report["verdict"] == "accepted", report["summary"])
-    return EXIT_CODES[report["verdict"]]
+    _result(stream, report.verdict == "accepted", report.summary)
+    return EXIT_CODES[report.verdict]
 
 
 def _list(arguments: argparse.Namespace) -> int:
     if arguments.scenario:
-        scenario = load_scenario(arguments.scenario)
-        tests = [{"name": test.name, "collective": test.collective, "sizes": test.sizes()} for test in scenario.tests]
-        if arguments.json:
-            print(json.dumps({"tests": tests}, indent=1))
-            return 0
-        for test in scenario.tests:
-            sizes = f"{size_text(test.min_bytes)} to {size_text(test.max_bytes)}"
-            where = f"{test.collective} on {plural(scenario.nodes, 'node')}"
-            print(f"{test.name}: {where}, {sizes}, {test.timeout_s} s at most")
-        return 0
-    limits = [
-        {
-            "instance_type": limit.instance_type,
-            "collective": limit.collective,
-            "nodes": [limit.nodes_min, limit.nodes_max],
-            "size_bytes": limit.size_bytes,
-            "fail_below_gb_per_s": limit.fail_below_gb_per_s,
-            "warn_below_gb_per_s": limit.warn_below_gb_per_s,
-            "source": limit.source,
-            "date": limit.date,
-        }
-        for limit in known_limits()
-    ]
+        _list_tests(load_scenario(arguments.scenario), arguments.json)
+        return EXIT_GOOD
     if arguments.json:
-        print(json.dumps({"collectives": list(COLLECTIVES), "limits": limits}, indent=1))
-        return 0
+        names = ("size_bytes", "fail_below_gb_per_s", "warn_below_gb_per_s", "source", "date")
+        limits = [
+            {
+                "instance_type": limit.instance_type,
+                "collective": limit.collective,
+                "nodes": [limit.nodes_min, limit.nodes_max],
+                **{name: getattr(limit, name) for name in names},
+            }
+            for limit in known_limits()
+        ]
+        print(_json({"collectives": list(COLLECTIVES), "limits": limits}))
+        return EXIT_GOOD
     print(f"collectives: {', '.join(COLLECTIVES)}")
     for limit in known_limits():
-        nodes = f"{limit.nodes_min}-{limit.nodes_max}" if limit.nodes_min != limit.nodes_max else str(limit.nodes_min)
         bounds = f"fail < {gb_text(limit.fail_below_gb_per_s)}, warn < {gb_text(limit.warn_below_gb_per_s)} GB/s"
-        print(f"{limit.instance_type} {limit.collective} {nodes} nodes {size_text(limit.size_bytes)}: {bounds}")
-    return 0
+        what = f"{limit.instance_type} {limit.collective} {limit.node_counts} nodes {size_text(limit.size_bytes)}"
+        print(f"{what}: {bounds}")
+    return EXIT_GOOD
+
+
+def _list_tests(scenario: Scenario, as_json: bool) -> None:
+    if as_json:
+        tests = [{"name": test.name, "collective": test.collective, "sizes": test.sizes()} for test in scenario.tests]
+        print(_json({"tests": tests}))
+        return
+    for test in scenario.tests:
+        sizes = f"{size_text(test.min_bytes)} to {size_text(test.max_bytes)}"
+        where = f"{test.collective} on {plural(scenario.nodes, 'node')}"
+        print(f"{test.name}: {where}, {sizes}, {test.timeout_s} s at most")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+EXIT_GOOD = 0
+EXIT_NO = 1  # the answer is no: not accepted, degraded, not complete
+EXIT_INPUT = 2
+EXIT_ENVIRONMENT = 3
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141  # the reader of the output is gone
+
 
 class AcceptanceError(Exception):
     """Anything that ends a command with a message for the user. The message says place, value, rule and repair."""
 
-    exit_code = 3
+    exit_code = EXIT_ENVIRONMENT
 
 
 class InputError(AcceptanceError):
-    """The scenario, an argument or a run directory is wrong. Holds every fault that was found, one line each."""
+    """The scenario, an argument or a run directory is wrong. Contains every fault, one line each."""
 
-    exit_code = 2
+    exit_code = EXIT_INPUT
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("\n".join(faults))
@@ -24,4 +31,6 @@ class ExternalError(AcceptanceError):
 
 
 class Interrupted(ExternalError):
-    """The runner was told to stop (SIGINT or SIGTERM); its own jobs are cancelled on the way out."""
+    """The runner received SIGINT, SIGTERM or SIGHUP; it cancels its jobs before it ends."""
+
+    exit_code = EXIT_INTERRUPTED

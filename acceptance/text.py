@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def size_text(size_bytes: int) -> str:
     """16777216 -> '16 MiB'; sizes that are no whole number of a unit stay in bytes."""
@@ -22,6 +24,12 @@ def gb_text(gb_per_s: float | None) -> str:
 def plural(count: int, thing: str) -> str:
     """'1 node', '4 nodes'."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def named(names: Sequence[str], most: int, rest: str) -> str:
+    """'a, b and 3 more nodes': the first `most` names, and how many more there are. rest: such as 'more node'."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {plural(left, rest)}" if left > 0 else "")
 
 
 def printable(text: str) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-from acceptance.report.build import BAD_VERDICTS
+from acceptance.report import Report
+from acceptance.report.model import BAD_VERDICTS, NODE_VERDICTS, TestReport
 
 TEXTFILE_DIRECTORY = Path("/var/lib/node-exporter/textfile")
 FILE = "slipway_acceptance.prom"
 _Samples = dict[str, list[tuple[dict[str, str], float]]]
-_VERDICTS = ("good", "slow", "failed", "suspect", "infrastructure")
 _HELP = {
     "accepted": "Whether the last acceptance run accepted the cluster (1) or not (0).",
     "finished_timestamp_seconds": "When the last acceptance run ended, Unix time.",
@@ -24,7 +24,7 @@ _HELP = {
 }
 
 
-def write_metrics(report: dict[str, Any]) -> bool:
+def write_metrics(report: Report) -> bool:
     """Replace the file in one step; False where no node exporter's directory is. Raises OSError."""
     if not TEXTFILE_DIRECTORY.is_dir():
         return False
@@ -39,42 +39,41 @@ def write_metrics(report: dict[str, Any]) -> bool:
     return True
 
 
-def render_metrics(report: dict[str, Any]) -> str:
+def render_metrics(report: Report) -> str:
     """Give the text. A run without an answer (verdict error) counts as not accepted."""
     samples: _Samples = {name: [] for name in _HELP}
-    run = {"partition": report["partition"]}
-    samples["accepted"].append((run, float(report["verdict"] == "accepted")))
-    if report["finished"]:
-        samples["finished_timestamp_seconds"].append((run, _unix(report["finished"])))
-    for verdict in _VERDICTS:
-        count = sum(node["verdict"] == verdict for node in report["nodes"])
+    run = {"partition": report.partition}
+    samples["accepted"].append((run, float(report.verdict == "accepted")))
+    if report.finished:
+        samples["finished_timestamp_seconds"].append((run, _unix(report.finished)))
+    for verdict in NODE_VERDICTS:
+        count = len(report.nodes_that_are(verdict))
         samples["nodes"].append(({**run, "verdict": verdict}, count))
-    for node in report["nodes"]:
-        if node["verdict"] in BAD_VERDICTS:
-            samples["node_bad"].append(({**run, "node": node["name"], "verdict": node["verdict"]}, 1))
-    for test in report["tests"]:
+    for node in report.nodes_that_are(*BAD_VERDICTS):
+        samples["node_bad"].append(({**run, "node": node.name, "verdict": node.verdict}, 1))
+    for test in report.tests:
         _bandwidths(samples, run, test)
     lines = []
-    for name, told in samples.items():
+    for name, values in samples.items():
         full = f"slipway_acceptance_{name}"
-        lines += [f"# HELP {full} {_HELP[name]}", f"# TYPE {full} gauge"] if told else []
-        for labels, value in told:
-            lines.append(f"{full}{{{_labels({'cluster': report['cluster'], **labels})}}} {value:.10g}")
+        lines += [f"# HELP {full} {_HELP[name]}", f"# TYPE {full} gauge"] if values else []
+        for labels, value in values:
+            lines.append(f"{full}{{{_labels({'cluster': report.cluster, **labels})}}} {value:.10g}")
     return "\n".join(lines) + "\n"
 
 
-def _bandwidths(samples: _Samples, run: dict[str, str], test: dict[str, Any]) -> None:
+def _bandwidths(samples: _Samples, run: dict[str, str], test: TestReport) -> None:
     bounds: dict[int, list[float]] = {}
-    for check in test["checks"]:
-        if check["limit"]:
-            bounds.setdefault(check["limit"]["size_bytes"], []).append(check["limit"]["fail_below_gb_per_s"])
-    levels = {one["size_bytes"]: one["median_gb_per_s"] for one in test["baseline"]}
-    top = max((row["size"] for row in test["rows"]), default=None)
-    for row in test["rows"]:
-        size, value = row["size"], row["measured_busbw_gb_per_s"]
-        if value is None or (size not in bounds and size != top):
+    for check in test.checks:
+        if check.limit:
+            bounds.setdefault(check.limit.size_bytes, []).append(check.limit.fail_below_gb_per_s)
+    levels = {site.baseline.size_bytes: site.baseline.median_gb_per_s for site in test.baseline}
+    top = max((row.size for row in test.rows), default=None)
+    for row in test.rows:
+        size, value = row.size, row.measured_busbw_gb_per_s
+        if value is None or not math.isfinite(value) or (size not in bounds and size != top):
             continue
-        labels = {**run, "test": test["name"], "collective": test["collective"], "size_bytes": str(size)}
+        labels = {**run, "test": test.name, "collective": test.collective, "size_bytes": str(size)}
         samples["bus_bandwidth_bytes_per_second"].append((labels, value * 1e9))
         if size in bounds:
             samples["fail_below_bytes_per_second"].append((labels, max(bounds[size]) * 1e9))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from acceptance.errors import InputError
 from acceptance.history.store import HistoryError, insert, reading, writing
-from acceptance.report.build import build_report
+from acceptance.report import build_report
 from acceptance.scenario.load import load_own
 
 
@@ -28,7 +28,7 @@ def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
         except InputError as error:
             say(f"left out: {error.faults[0]}")
             continue
-        if report["purpose"] == "accept":
+        if report.purpose == "accept":
             found.append((report, scenario))
     _put_aside(path, say)
     with writing(path) as connection:

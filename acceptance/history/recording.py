@@ -15,6 +15,7 @@ from acceptance.errors import AcceptanceError
 from acceptance.history.metrics import FILE, write_metrics
 from acceptance.history.read import baselines
 from acceptance.history.store import insert, reading, snapshot, writing
+from acceptance.report import Report
 from acceptance.scenario.load import load_own
 from acceptance.scenario.model import Baseline, Scenario
 from acceptance.upload import upload_file
@@ -40,14 +41,14 @@ def with_baselines(values: dict[str, Any], found: tuple[Baseline, ...]) -> dict[
     return {**values, "baselines": [asdict(one) for one in found]}
 
 
-def remember(path: Path, report: dict[str, Any], say: Say) -> None:
+def remember(path: Path, report: Report, say: Say) -> None:
     """Put a run that has ended into the history and into the node exporter's metrics."""
     try:
         write_metrics(report)
     except OSError as error:
         say(f"metrics not written: {error.filename or FILE}: {error.strerror}")
     try:
-        scenario = load_own(Path(report["directory"]))
+        scenario = load_own(Path(report.directory))
         with writing(path) as connection:
             insert(connection, report, scenario)
     except AcceptanceError as error:

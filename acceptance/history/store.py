@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.errors import ExternalError, InputError
+from acceptance.jsonable import finite
+from acceptance.limits import worst
+from acceptance.report.model import Report, TestReport
 from acceptance.scenario.model import Scenario
 
 WORK_S = 60.0  # seconds that one opening may compute; 10,000 runs take less than one
@@ -146,46 +149,37 @@ def setup_text(scenario: Scenario) -> str:
     return json.dumps(setup, sort_keys=True)
 
 
-def insert(connection: sqlite3.Connection, report: dict[str, Any], scenario: Scenario) -> None:
-    """Put one run in, in the place of what was there of it."""
-    key = (report["cluster"], report["run_id"])
+def insert(connection: sqlite3.Connection, report: Report, scenario: Scenario) -> None:
+    """Put one run in, and replace what was recorded of it before."""
+    key = (report.cluster, report.run_id)
     for name in _TABLES:
         connection.execute(f"DELETE FROM {name} WHERE cluster = ? AND run_id = ?", key)  # noqa: S608 - names above
     facts = ("directory", "started", "finished", "partition", "instance_type", "nodes_expected", "gpus_per_node")
-    texts = (setup_text(scenario), json.dumps(report["versions"], sort_keys=True))
-    values = (*key, *(report[name] for name in facts), *texts, report["verdict"], report["summary"])
+    texts = (setup_text(scenario), json.dumps(dict(report.versions), sort_keys=True))
+    values = (*key, *(getattr(report, name) for name in facts), *texts, report.verdict, report.summary)
     connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608 - only marks
-    for test in report["tests"]:
+    for test in report.tests:
         connection.executemany(
             "INSERT OR REPLACE INTO measures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", _measures(key, test)
         )
-    nodes = [(*key, n["name"], n["verdict"], n["evidence"], n["best"]) for n in report["nodes"]]
+    nodes = [(*key, n.name, n.verdict, n.evidence, n.best) for n in report.nodes]
     connection.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?)", nodes)
 
 
-def _measures(key: tuple[str, str], test: dict[str, Any]) -> list[tuple[Any, ...]]:
+def _measures(key: tuple[str, str], test: TestReport) -> list[tuple[Any, ...]]:
     """The rows of a test, each with how its size was judged.
 
     sound: nothing but the speed was found wrong; warned: some size was slower than it should be.
     """
     outcomes: dict[int, list[str]] = {}
-    for check in test["checks"]:
-        if check["limit"]:
-            outcomes.setdefault(check["limit"]["size_bytes"], []).append(check["outcome"])
-    sound = not any(c["outcome"] == "fail" and not c["name"].startswith("bandwidth") for c in test["checks"])
-    warned = any(outcome != "pass" for own in outcomes.values() for outcome in own)
-    rank = ("pass", "warn", "fail").index
+    for check in test.checks:
+        if check.limit:
+            outcomes.setdefault(check.limit.size_bytes, []).append(check.outcome)
+    sound = not any(check.outcome == "fail" and not check.name.startswith("bandwidth") for check in test.checks)
+    warned = any(outcome != "pass" for of_size in outcomes.values() for outcome in of_size)
+    judged = {size: worst(of_size) for size, of_size in outcomes.items()}
     return [
-        (
-            *key,
-            test["name"],
-            test["collective"],
-            row["size"],
-            row["measured_busbw_gb_per_s"],
-            max(outcomes.get(row["size"], []), key=rank, default="unjudged"),
-            int(sound),
-            int(warned),
-        )
-        for row in test["rows"]
-        if row["measured_busbw_gb_per_s"] is not None
+        (*key, test.name, test.collective, row.size, value, judged.get(row.size, "unjudged"), int(sound), int(warned))
+        for row in test.rows
+        if (value := finite(row.measured_busbw_gb_per_s)) is not None
     ]

@@ -6,17 +6,21 @@ from dataclasses import dataclass
 
 from acceptance.scenario.model import Limit
 
-ORDER = ("pass", "warn", "unjudged", "fail")
+ORDER = ("pass", "no limit", "warn", "unjudged", "fail")  # best first
+ACCEPTED = ("pass", "no limit", "warn")  # outcomes that accept a test
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question and its answer. outcome: pass, warn, unjudged or fail; the numbers are in GB/s."""
+    """One question and its answer. outcome: one of ORDER. limit: what the measured bandwidth was compared with.
+
+    no limit: nothing is known to compare with, and the scenario accepts that; unjudged: it does not accept it.
+    """
 
     name: str
     outcome: str
     message: str
-    measured: float | None = None
+    measured_gb_per_s: float | None = None
     limit: Limit | None = None
 
 

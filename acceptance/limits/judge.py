@@ -94,7 +94,7 @@ def _no_limit(scenario: Scenario, test: Test, table: Table, nodes: int) -> Check
         f" measured {where}, not judged. {_what_is_known(scenario, test, nodes)}. Add a limit to the scenario"
     )
     missing = test.missing_limit or scenario.missing_limit
-    return Check("bandwidth", "unjudged" if missing == "fail" else "warn", message, value)
+    return Check("bandwidth", "unjudged" if missing == "fail" else "no limit", message, value)
 
 
 def _what_is_known(scenario: Scenario, test: Test, nodes: int) -> str:
@@ -106,18 +106,13 @@ def _what_is_known(scenario: Scenario, test: Test, nodes: int) -> str:
     known = [limit for limit in known_limits() if limit.instance_type == scenario.instance_type]
     own = [limit for limit in known if limit.collective == test.collective]
     if own:
-        counts = dict.fromkeys(_range(limit) for limit in sorted(own, key=lambda one: one.nodes_min))
+        counts = dict.fromkeys(limit.node_counts for limit in sorted(own, key=lambda one: one.nodes_min))
         sizes = dict.fromkeys(size_text(limit.size_bytes) for limit in sorted(own, key=lambda one: one.size_bytes))
         return f"Limits are known on {', '.join(counts)} nodes at {', '.join(sizes)}"
     if known:
         names = ", ".join(sorted({limit.collective for limit in known}))
         return f"Limits of this instance type are known for {names} only"
     return "Nothing is known of this instance type"
-
-
-def _range(limit: Limit) -> str:
-    few, many = limit.nodes_min, limit.nodes_max
-    return str(few) if few == many else f"{few}-{many}"
 
 
 def _against(limit: Limit, test: Test, table: Table, ranks: int, name: str | None = None) -> Check:

@@ -25,6 +25,10 @@ class Reference:
     date: str
     note: str | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of report.json."""
+        return {name: getattr(self, name) for name in ("size_bytes", "gb_per_s", "source", "date", "note")}
+
 
 @dataclass(frozen=True)
 class NetworkCards:

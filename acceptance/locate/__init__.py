@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acceptance.locate.evidence import Evidence
+from acceptance.locate.evidence import Evidence, evidence_of
 from acceptance.locate.model import (
     Fleet,
     FullScale,
@@ -32,6 +32,7 @@ __all__ = [
     "Rules",
     "Verdict",
     "decide",
+    "evidence_of",
     "ring",
     "verdict_of",
 ]

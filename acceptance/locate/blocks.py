@@ -16,14 +16,14 @@ Unit = tuple[str, ...]
 
 def next_blocks(evidence: Evidence, ring: list[str]) -> tuple[Launch, ...]:
     """The parts to measure next; empty when the smallest is found or all parts are good."""
-    full = evidence.fleet.full_scale
+    full = evidence.measured.fleet.full_scale
     if full is None:
         return ()
     blamed = evidence.blamed()
     units = _units(evidence, [node for node in ring if node not in blamed])
     if len(units) < 3:
         return ()
-    measured = [result for result in evidence.results if result.kind == "block"]
+    measured = [result for result in evidence.measured.results if result.kind == "block"]
     done = {frozenset(result.nodes) for result in measured}
     if not measured and len(units) > 3:
         return _launches(full.collective, _split(units))
@@ -34,7 +34,7 @@ def next_blocks(evidence: Evidence, ring: list[str]) -> tuple[Launch, ...]:
         return tuple(one for one in couples if frozenset(one.nodes) not in done)[:1]
     if not bad:
         return ()
-    fine = {node for result in measured if evidence.good(result) for node in result.nodes}
+    fine = {node for result in measured if evidence.measured.good(result) for node in result.nodes}
     others = [unit for unit in units if unit not in inner and fine.issuperset(unit)]
     parts = _split(inner) if len(inner) > 2 else []
     if len(inner) == 2:
@@ -46,7 +46,8 @@ def next_blocks(evidence: Evidence, ring: list[str]) -> tuple[Launch, ...]:
 
 def smallest_bad(evidence: Evidence) -> list[tuple[str, ...]]:
     """What the bad parts have in common, one entry a fault, smallest first."""
-    bad = [result for result in evidence.results if result.kind == "block" and not evidence.good(result)]
+    measured = evidence.measured
+    bad = [result for result in measured.results if result.kind == "block" and not measured.good(result)]
     found: list[tuple[str, ...]] = []
     for result in sorted(bad, key=lambda one: len(one.nodes)):
         for index, candidate in enumerate(found):
@@ -62,7 +63,7 @@ def smallest_bad(evidence: Evidence) -> list[tuple[str, ...]]:
 def _units(evidence: Evidence, nodes: list[str]) -> list[Unit]:
     groups: dict[str, list[str]] = {}
     for node in nodes:
-        groups.setdefault(evidence.group(node) or node, []).append(node)
+        groups.setdefault(evidence.measured.group(node) or node, []).append(node)
     if len(groups) > 2:
         return [tuple(group) for group in groups.values()]
     return [(node,) for node in nodes]

@@ -4,58 +4,42 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from acceptance.locate.level import Kind, bound_of, kind_of
+from acceptance.locate.level import Bound, Kind, bound_of, kind_of
 from acceptance.locate.model import Fleet, Result, Rules
 
 CONFIRMATIONS = 2  # bad results that it takes to accuse: of pairs with different nodes known to be good, or repeated
 
 
+@dataclass(frozen=True)
 class Measurements:
-    """What was measured. By collective: pairs (of each node), met (of each pair), good_in (nodes with a good pair)."""
+    """What was measured.
 
-    def __init__(self, fleet: Fleet, results: Iterable[Result], rules: Rules) -> None:
-        self.fleet, self.rules, self.results = fleet, rules, list(results)
-        self.rounds = max((result.round for result in self.results), default=-1) + 1
-        by_kind: dict[Kind, list[Result]] = defaultdict(list)
-        for result in self.results:
-            by_kind[kind_of(result)].append(result)
-        self.bounds = {kind: bound_of(some, rules) for kind, some in by_kind.items()}
-        self._alone()
-        self._pairs()
+    rounds: how many there were. alone: the results of each node alone; alone_bad: nodes without a good one;
+    accused_alone: those of them that were repeated. By collective: pairs (results of each node), met (of each pair),
+    good_in (nodes with a good pair).
+    """
+
+    fleet: Fleet
+    rules: Rules
+    results: list[Result]
+    rounds: int
+    bounds: dict[Kind, Bound]
+    alone: dict[str, list[Result]]
+    alone_bad: set[str]
+    accused_alone: set[str]
+    pairs: dict[str, dict[str, list[Result]]]
+    good_in: dict[str, set[str]]
+    met: dict[str, dict[frozenset[str], list[Result]]]
 
     def good(self, result: Result) -> bool:
         """Whether a result is as it should be."""
         return result.value >= self.bounds[kind_of(result)].below
 
     def bound(self, result: Result) -> float:
-        """The bus bandwidth in GB/s that this result is held against."""
+        """The bus bandwidth in GB/s that this result is compared with."""
         return self.bounds[kind_of(result)].below
-
-    def _alone(self) -> None:
-        self.alone: dict[str, list[Result]] = defaultdict(list)
-        for result in self.results:
-            if result.kind == "alone":
-                self.alone[result.nodes[0]].append(result)
-        passed = {node for node, own in self.alone.items() if any(map(self.good, own))}
-        # Where most nodes are slow alone it is not theirs: the software, or a limit that does not fit.
-        peers = len(passed) >= max(1, len(self.alone) // 4)
-        self.alone_bad = set(self.alone) - passed if peers else set()
-        self.accused_alone = {node for node in self.alone_bad if len(self.alone[node]) >= CONFIRMATIONS}
-
-    def _pairs(self) -> None:
-        collectives = dict.fromkeys([*self.rules.pairs, *(r.collective for r in self.results if r.kind == "pair")])
-        self.pairs: dict[str, dict[str, list[Result]]] = {one: defaultdict(list) for one in collectives}
-        self.good_in: dict[str, set[str]] = {one: set() for one in collectives}
-        self.met: dict[str, dict[frozenset[str], list[Result]]] = {one: defaultdict(list) for one in collectives}
-        for result in self.results:
-            if result.kind != "pair":
-                continue
-            self.met[result.collective][frozenset(result.nodes)].append(result)
-            for node in result.nodes:
-                self.pairs[result.collective][node].append(result)
-            if self.good(result):
-                self.good_in[result.collective].update(result.nodes)
 
     def group(self, node: str) -> str | None:
         """The switch of a node, None where it is unknown."""
@@ -70,3 +54,33 @@ class Measurements:
         """The bad pairs of a node with nodes known to be good."""
         good = self.good_in[collective]
         return [r for r in self.pairs[collective].get(node, []) if r.partner(node) in good and not self.good(r)]
+
+
+def measurements_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Measurements:
+    """Sort the results and judge each."""
+    results = list(results)
+    by_kind: dict[Kind, list[Result]] = defaultdict(list)
+    for result in results:
+        by_kind[kind_of(result)].append(result)
+    bounds = {kind: bound_of(some, rules) for kind, some in by_kind.items()}
+    collectives = dict.fromkeys([*rules.pairs, *(result.collective for result in results if result.kind == "pair")])
+    alone: dict[str, list[Result]] = defaultdict(list)
+    pairs: dict[str, dict[str, list[Result]]] = {one: defaultdict(list) for one in collectives}
+    good_in: dict[str, set[str]] = {one: set() for one in collectives}
+    met: dict[str, dict[frozenset[str], list[Result]]] = {one: defaultdict(list) for one in collectives}
+    passed: set[str] = set()
+    for result in results:
+        good = result.value >= bounds[kind_of(result)].below
+        if result.kind == "alone":
+            alone[result.nodes[0]].append(result)
+            passed.update(result.nodes if good else ())
+        elif result.kind == "pair":
+            met[result.collective][frozenset(result.nodes)].append(result)
+            for node in result.nodes:
+                pairs[result.collective][node].append(result)
+            good_in[result.collective].update(result.nodes if good else ())
+    # If most nodes are slow alone, no single node is the cause: the software is, or a limit that does not fit.
+    alone_bad = set(alone) - passed if len(passed) >= max(1, len(alone) // 4) else set()
+    accused_alone = {node for node in alone_bad if len(alone[node]) >= CONFIRMATIONS}
+    rounds = max((result.round for result in results), default=-1) + 1
+    return Measurements(fleet, rules, results, rounds, bounds, alone, alone_bad, accused_alone, pairs, good_in, met)

@@ -14,7 +14,7 @@ class RoundBuilder:
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence, self.launches = evidence, list[Launch]()
-        self.ring = ring(evidence.fleet)
+        self.ring = ring(evidence.measured.fleet)
         self._place = {node: index for index, node in enumerate(self.ring)}
         self._used: set[str] = set()
 
@@ -32,7 +32,7 @@ class RoundBuilder:
 
     def new_pair(self, collective: str, first: str, second: str) -> bool:
         """Take two nodes that have not met in this collective."""
-        met = self.evidence.met[collective]
+        met = self.evidence.measured.met[collective]
         return frozenset((first, second)) not in met and self.add("pair", collective, first, second)
 
     def with_good(self, collective: str, nodes: list[str]) -> list[str]:
@@ -40,8 +40,9 @@ class RoundBuilder:
 
         One of the same switch first, so that a slow uplink casts no doubt on a node.
         """
-        group = self.evidence.group
-        places = sorted(self._place[node] for node in self.evidence.good_in[collective] if self.free(node))
+        measured = self.evidence.measured
+        group = measured.group
+        places = sorted(self._place[node] for node in measured.good_in[collective] if self.free(node))
         of_switch: dict[str | None, list[int]] = {}
         for place in places:
             of_switch.setdefault(group(self.ring[place]), []).append(place)
@@ -55,7 +56,7 @@ class RoundBuilder:
             if partner is None:
                 left.append(node)
                 continue
-            for taken in {partner, node} & self.evidence.good_in[collective]:
+            for taken in {partner, node} & measured.good_in[collective]:
                 places.remove(self._place[taken])
                 of_switch[group(taken)].remove(self._place[taken])
         return left

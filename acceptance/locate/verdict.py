@@ -14,30 +14,31 @@ def verdict_of(evidence: Evidence) -> Verdict:
     """What the results so far say."""
     rest = evidence.rest()
     said = "not measured" if rest is None else "explained" if evidence.rest_passed(rest) else "unexplained"
-    stands_out = not evidence.fleet.failed or _tells_apart(evidence)
-    nodes = tuple(_node(evidence, node, stands_out) for node in evidence.fleet.nodes)
+    stands_out = not evidence.measured.fleet.failed or _tells_apart(evidence)
+    nodes = tuple(_node(evidence, node, stands_out) for node in evidence.measured.fleet.nodes)
     return Verdict(nodes, _links(evidence), _groups(evidence), said)
 
 
 def _node(evidence: Evidence, node: str, stands_out: bool) -> NodeVerdict:
-    pairs = [result for own in evidence.pairs.values() for result in own.get(node, [])]
+    measured = evidence.measured
+    pairs = [result for own in measured.pairs.values() for result in own.get(node, [])]
     top = max(pairs, key=lambda result: result.value, default=None)
     best = top.value or None if top else None
-    if node in evidence.accused_alone:
-        own = evidence.alone[node]
+    if node in measured.accused_alone:
+        own = measured.alone[node]
         words = ", ".join(words_of(evidence, result) for result in own)
         return NodeVerdict(node, _kind(own), f"alone: {words}", best)
-    for collective in evidence.pairs:
+    for collective in measured.pairs:
         if (node, collective) in evidence.accused_by_pairs:
             return _accused(evidence, node, collective)
-    if evidence.group(node) in evidence.inside:
-        words = f"slow like every node of {evidence.group(node)}: the switch, not the node"
+    if measured.group(node) in evidence.switches.inside:
+        words = f"slow like every node of {measured.group(node)}: the switch, not the node"
         return NodeVerdict(node, "infrastructure", words, best)
     return _not_accused(evidence, node, top, stands_out)
 
 
 def _accused(evidence: Evidence, node: str, collective: str) -> NodeVerdict:
-    own = evidence.pairs[collective][node]
+    own = evidence.measured.pairs[collective][node]
     top = max(own, key=lambda result: result.value)
     partners = ", ".join(sorted({result.partner(node) for result in evidence.proofs(node, collective)}))
     words = f"best pair {words_of(evidence, top, node)}; every pair with a good node ({partners}) is bad"
@@ -45,25 +46,26 @@ def _accused(evidence: Evidence, node: str, collective: str) -> NodeVerdict:
 
 
 def _not_accused(evidence: Evidence, node: str, top: Result | None, stands_out: bool) -> NodeVerdict:
+    measured = evidence.measured
     best = top.value or None if top else None
     if top is None:
-        alone = "" if node not in evidence.alone else f"; alone: {words_of(evidence, evidence.alone[node][-1])}"
+        alone = f"; alone: {words_of(evidence, measured.alone[node][-1])}" if node in measured.alone else ""
         return NodeVerdict(node, "suspect", f"no pair of this node was measured{alone}", None)
-    for collective, own in evidence.pairs.items():
-        if node in own and node not in evidence.good_in[collective]:
+    for collective, own in measured.pairs.items():
+        if node in own and node not in measured.good_in[collective]:
             return _suspect(evidence, node, collective)
     words = words_of(evidence, top, node)
     if not stands_out:
         return NodeVerdict(node, "suspect", f"does not stand out: {words}, and no limit for a pair is known", best)
-    failed = [result for result in evidence.alone.get(node, []) if not evidence.good(result)]
-    if failed and len(failed) == len(evidence.alone[node]):
+    failed = [result for result in measured.alone.get(node, []) if not measured.good(result)]
+    if failed and len(failed) == len(measured.alone[node]):
         return NodeVerdict(node, "suspect", f"alone: {words_of(evidence, failed[0])}, like most nodes", best)
     note = f"; alone: {words_of(evidence, failed[0])}, but not when repeated" if failed else ""
     return NodeVerdict(node, "good", words + note, best)
 
 
 def _suspect(evidence: Evidence, node: str, collective: str) -> NodeVerdict:
-    own = evidence.pairs[collective][node]
+    own = evidence.measured.pairs[collective][node]
     top = max(own, key=lambda result: result.value)
     count = len({result.partner(node) for result in evidence.proofs(node, collective)})
     why = f"only {count} of its pairs had a partner known to be good: too little to accuse it"
@@ -74,54 +76,57 @@ def _suspect(evidence: Evidence, node: str, collective: str) -> NodeVerdict:
 
 def _tells_apart(evidence: Evidence) -> bool:
     """Whether a limit is known for pairs, or results that differ tell one node from another."""
-    known = all((collective, 2) in evidence.rules.limits for collective in evidence.pairs)
-    return known or any(not evidence.good(r) for r in evidence.results if r.kind in ("alone", "pair"))
+    measured = evidence.measured
+    known = all((collective, 2) in measured.rules.limits for collective in measured.pairs)
+    return known or any(not measured.good(r) for r in measured.results if r.kind in ("alone", "pair"))
 
 
 def _links(evidence: Evidence) -> tuple[LinkVerdict, ...]:
     links = []
     for (collective, pair), results in evidence.links.items():
-        first, second = sorted(pair, key=evidence.fleet.nodes.index)
+        first, second = sorted(pair, key=evidence.measured.fleet.nodes.index)
         measured = ", ".join(words_of(evidence, result) for result in results)
         else_good = "; ".join(f"{node} reaches {_elsewhere(evidence, node, collective)}" for node in (first, second))
         links.append(LinkVerdict((first, second), _kind(results), f"{collective} {measured}; {else_good}"))
     for (collective, pair), result in evidence.open_links.items():
-        first, second = sorted(pair, key=evidence.fleet.nodes.index)
+        first, second = sorted(pair, key=evidence.measured.fleet.nodes.index)
         words = f"{collective} {words_of(evidence, result)}, measured once; both are good with others"
         links.append(LinkVerdict((first, second), "suspect", words))
     return tuple(links)
 
 
 def _elsewhere(evidence: Evidence, node: str, collective: str) -> str:
-    top = max(evidence.pairs[collective][node], key=lambda result: result.value)
+    top = max(evidence.measured.pairs[collective][node], key=lambda result: result.value)
     return f"{top.value:.4g} with {top.partner(node)}"
 
 
 def _groups(evidence: Evidence) -> tuple[GroupVerdict, ...]:
     found = []
-    for group, results in evidence.inside.items():
+    for group, results in evidence.switches.inside.items():
         words = f"none of its nodes is good with any other, all alike: {_list(evidence, results)}"
         found.append(_group(evidence, (group,), "inside", results, words))
-    for group, results in evidence.uplinks.items():
+    for group, results in evidence.switches.uplinks.items():
         words = f"its nodes are good with each other and bad with those of others: {_list(evidence, results)}"
         found.append(_group(evidence, (group,), "uplink", results, words))
-    for pair, results in evidence.paths.items():
+    for pair, results in evidence.switches.paths.items():
         words = f"bad between the two, whichever nodes: {_list(evidence, results)}"
         found.append(_group(evidence, tuple(sorted(pair)), "path", results, words))
     return (*found, *_sets(evidence))
 
 
 def _group(evidence: Evidence, groups: tuple[str, ...], where: str, results: list[Result], words: str) -> GroupVerdict:
-    nodes = tuple(node for node in evidence.fleet.nodes if evidence.group(node) in groups)
+    measured = evidence.measured
+    nodes = tuple(node for node in measured.fleet.nodes if measured.group(node) in groups)
     return GroupVerdict(groups, nodes, where, _kind(results), words)
 
 
 def _sets(evidence: Evidence) -> list[GroupVerdict]:
+    measured = evidence.measured
     found = []
-    blocks = [result for result in evidence.results if result.kind == "block"]
+    blocks = [result for result in measured.results if result.kind == "block"]
     for nodes in smallest_bad(evidence):
-        bad = [r for r in blocks if not evidence.good(r) and set(nodes) <= set(r.nodes)]
-        inside = dict.fromkeys(evidence.group(node) for node in nodes)
+        bad = [r for r in blocks if not measured.good(r) and set(nodes) <= set(r.nodes)]
+        inside = dict.fromkeys(measured.group(node) for node in nodes)
         groups = tuple(group for group in inside if group is not None)
         words = "every pair is good, and each part of the fleet with all of these nodes is bad: "
         words += ", ".join(f"{len(r.nodes)} nodes {words_of(evidence, r)}" for r in bad[:_NAMED])
@@ -141,9 +146,10 @@ def _list(evidence: Evidence, results: list[Result]) -> str:
 
 def words_of(evidence: Evidence, result: Result, node: str | None = None) -> str:
     """A result in few words: the figure and what it was held against, or how it ended."""
+    measured = evidence.measured
     partner = f" with {result.partner(node)}" if node is not None else ""
     if result.outcome != "ok":
         return (f"{partner} " if partner else "").lstrip() + OUTCOMES.get(result.outcome, result.outcome)
-    bound = evidence.bound(result)
-    relation = ">=" if evidence.good(result) else "<"
+    bound = measured.bound(result)
+    relation = ">=" if measured.good(result) else "<"
     return f"busbw={result.value:.4g} GB/s{partner} ({relation} {bound:.4g})"

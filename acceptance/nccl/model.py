@@ -6,13 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from acceptance.jsonable import finite, jsonable
+
 MOST_ROWS = 100_000  # rows kept of one log, some 60 MB; a sweep has 10 to 60
 MOST_TABLES = 10_000
-
-
-def finite(number: float | None) -> float | None:
-    """Give `number` where JSON can hold it, else None (nan and inf have no form in JSON)."""
-    return number if number is not None and math.isfinite(number) else None
 
 
 def count_sizes(least: int, most: int, step: int, is_factor: bool) -> int | None:
@@ -35,10 +32,6 @@ class IterationTimes(NamedTuple):
     p99_us: float
     cv_percent: float
 
-    def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance parse --json`."""
-        return {name: finite(getattr(self, name)) for name in ("min_us", "max_us", "p99_us", "cv_percent")}
-
 
 class Side(NamedTuple):
     """One half of a row, out of place or in place. Time and bandwidths are finite and not negative.
@@ -60,19 +53,16 @@ class Side(NamedTuple):
         """Whether time and bandwidths are numbers that a measurement can give (nan, inf and -1 are not)."""
         return all(0 <= number < math.inf for number in (self.time_us, self.algbw, self.busbw))
 
+    @property
+    def wrong_elements(self) -> int | None:
+        """The number of wrong elements, None where nccl-tests did not check or printed no number."""
+        return int(self.wrong) if self.wrong is not None and math.isfinite(self.wrong) else None
+
     def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance parse --json`; numbers that are not finite become null."""
-        cells: dict[str, Any] = {
-            "time_us": finite(self.time_us),
-            "algbw": finite(self.algbw),
-            "busbw": finite(self.busbw),
-            "wrong": int(self.wrong) if self.wrong is not None and math.isfinite(self.wrong) else None,
-        }
-        if self.error is not None:
-            cells["error"] = finite(self.error)
-        if self.iterations is not None:
-            cells["iterations"] = self.iterations.as_json()
-        return cells
+        """Return the object of `acceptance parse --json`, without the cells that the log does not have."""
+        cells = {**self._asdict(), "wrong": self.wrong_elements}
+        rare = [name for name in ("error", "iterations") if cells[name] is None]
+        return {name: jsonable(value) for name, value in cells.items() if name not in rare}
 
 
 @dataclass(frozen=True)
@@ -95,17 +85,9 @@ class Row:
         return self.in_place is not None
 
     def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance parse --json`."""
-        return {
-            "size": self.size,
-            "count": self.count,
-            "type": self.type,
-            "redop": self.redop,
-            "root": self.root,
-            "out_of_place": self.out_of_place.as_json(),
-            "in_place": self.in_place.as_json() if self.in_place else None,
-            "complete": self.complete,
-        }
+        """Return the object of `acceptance parse --json`."""
+        names = ("size", "count", "type", "redop", "root", "out_of_place", "in_place", "complete")
+        return {name: jsonable(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True)
@@ -175,21 +157,12 @@ class Table:
         return None
 
     def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance parse --json`."""
-        bounds = None
+        """Return the object of `acceptance parse --json`."""
+        names = ("collective", "rows", "bad_rows", "out_of_bounds", "average_busbw", "average_ok", "reduced_max_bytes")
+        table = {name: jsonable(getattr(self, name)) for name in (*names, "faults", "complete")}
         if self.out_of_bounds is not None:
-            bounds = {"count": self.out_of_bounds, "ok": self.out_of_bounds_ok}
-        return {
-            "collective": self.collective,
-            "rows": [row.as_json() for row in self.rows],
-            "bad_rows": [{"size": bad.size, "reason": bad.reason} for bad in self.bad_rows],
-            "out_of_bounds": bounds,
-            "average_busbw": finite(self.average_busbw),
-            "average_ok": self.average_ok,
-            "reduced_max_bytes": self.reduced_max_bytes,
-            "faults": self.faults,
-            "complete": self.complete,
-        }
+            table["out_of_bounds"] = {"count": self.out_of_bounds, "ok": self.out_of_bounds_ok}
+        return table
 
 
 @dataclass(frozen=True)
@@ -204,16 +177,6 @@ class Device:
     bus_id: str
     name: str
 
-    def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance parse --json`."""
-        return {
-            "rank": self.rank,
-            "host": self.host,
-            "device": self.device,
-            "bus_id": self.bus_id,
-            "name": self.name,
-        }
-
 
 @dataclass(frozen=True)
 class Failure:
@@ -222,10 +185,6 @@ class Failure:
     kind: str
     host: str | None
     message: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance parse --json`."""
-        return {"kind": self.kind, "host": self.host, "message": self.message}
 
 
 @dataclass
@@ -237,16 +196,6 @@ class HostNetwork:
     nics: int | None = None
     network: str | None = None
     protocol: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance parse --json`."""
-        return {
-            "provider": self.provider,
-            "fabric": self.fabric,
-            "nics": self.nics,
-            "network": self.network,
-            "protocol": self.protocol,
-        }
 
 
 @dataclass
@@ -272,17 +221,13 @@ class Network:
         return sorted(value for value in found if value is not None)
 
     def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance parse --json`."""
+        """Return the object of `acceptance parse --json`."""
         return {
-            "providers": self.values("provider"),
-            "fabrics": self.values("fabric"),
+            **{f"{name}s": self.values(name) for name in ("provider", "fabric")},
             "nics": self.values("nics"),
-            "networks": self.values("network"),
-            "protocols": self.values("protocol"),
-            "red_flags": self.red_flags,
-            "ranks": self.ranks,
-            "nodes": self.nodes,
-            "hosts": {name: host.as_json() for name, host in sorted(self.hosts.items())},
+            **{f"{name}s": self.values(name) for name in ("network", "protocol")},
+            **{name: getattr(self, name) for name in ("red_flags", "ranks", "nodes")},
+            "hosts": jsonable(dict(sorted(self.hosts.items()))),
         }
 
 
@@ -337,16 +282,9 @@ class Log:
             self._kept += 1
 
     def as_json(self, file: str) -> dict[str, Any]:
-        """Give one object of `acceptance parse --json`."""
-        return {
-            "file": file,
-            "tables": [table.as_json() for table in self.tables],
-            "failures": [failure.as_json() for failure in self.failures],
-            "events": [event.as_json() for event in self.events],
-            "devices": [device.as_json() for device in self.devices],
-            "network": self.network.as_json(),
-            "versions": dict(sorted(self.versions.items())),
-            "environment": dict(sorted(self.environment.items())),
-            "warnings": self.warnings,
-            "complete": self.complete,
-        }
+        """Return one object of `acceptance parse --json`."""
+        names = ("tables", "failures", "events", "devices", "network", "versions", "environment", "warnings")
+        values = {name: jsonable(getattr(self, name)) for name in names}
+        for name in ("versions", "environment"):
+            values[name] = dict(sorted(values[name].items()))
+        return {"file": file, **values, "complete": self.complete}

@@ -5,36 +5,35 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
-from typing import Any
 
-from acceptance.report.build import BAD_VERDICTS
+from acceptance.report.model import BAD_VERDICTS, Report
 
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")  # characters that XML 1.0 cannot hold
 
 
-def render_junit(report: dict[str, Any]) -> str:
+def render_junit(report: Report) -> str:
     """Give the XML text."""
     suites = ElementTree.Element("testsuites", name="acceptance")
-    for test in report["tests"]:
-        seconds = test["job"]["seconds"] if test["job"] else 0
-        suite = _suite(suites, test["name"], report, seconds)
-        for check in test["checks"]:
-            case = _case(suite, f"{test['name']}: {check['name']}", report)
-            if check["outcome"] in ("fail", "unjudged"):
-                again = [f"log: {report['directory']}/{test['log']}"] if test["log"] else []
-                again += [f"again: {test['repeat']}"] if test["repeat"] else []
-                _problem(case, "failure", check["outcome"], check["message"], again)
+    for test in report.tests:
+        seconds = test.job.seconds if test.job else 0
+        suite = _suite(suites, test.name, report, seconds)
+        for check in test.checks:
+            case = _case(suite, f"{test.name}: {check.name}", report)
+            if check.outcome in ("fail", "unjudged"):
+                again = [f"log: {report.directory}/{test.log}"] if test.log else []
+                again += [f"again: {test.repeat}"] if test.repeat else []
+                _problem(case, "failure", check.outcome, check.message, again)
             else:
-                ElementTree.SubElement(case, "system-out").text = _clean(check["message"])
+                ElementTree.SubElement(case, "system-out").text = _clean(check.message)
     suite = _suite(suites, "nodes", report, 0)
-    for node in report["nodes"]:
-        case = _case(suite, node["name"], report)
-        if node["verdict"] in BAD_VERDICTS:
-            _problem(case, "failure", node["verdict"], node["evidence"])
-        elif node["verdict"] == "suspect":
-            ElementTree.SubElement(case, "skipped", message=_clean(f"suspect: {node['evidence']}"))
-    if report["verdict"] == "error":
-        _problem(_case(_suite(suites, "run", report, 0), "run", report), "error", "error", report["summary"])
+    for node in report.nodes:
+        case = _case(suite, node.name, report)
+        if node.verdict in BAD_VERDICTS:
+            _problem(case, "failure", node.verdict, node.evidence)
+        elif node.verdict != "good":
+            ElementTree.SubElement(case, "skipped", message=_clean(f"{node.verdict}: {node.evidence}"))
+    if report.verdict == "error":
+        _problem(_case(_suite(suites, "run", report, 0), "run", report), "error", "error", report.summary)
     for suite in suites:
         for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
@@ -43,14 +42,14 @@ def render_junit(report: dict[str, Any]) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
 
 
-def _suite(suites: ElementTree.Element, name: str, report: dict[str, Any], seconds: float) -> ElementTree.Element:
+def _suite(suites: ElementTree.Element, name: str, report: Report, seconds: float) -> ElementTree.Element:
     time = f"{seconds:.1f}"
-    return ElementTree.SubElement(suites, "testsuite", name=_clean(name), time=time, timestamp=report["started"])
+    return ElementTree.SubElement(suites, "testsuite", name=_clean(name), time=time, timestamp=report.started)
 
 
-def _case(suite: ElementTree.Element, name: str, report: dict[str, Any]) -> ElementTree.Element:
+def _case(suite: ElementTree.Element, name: str, report: Report) -> ElementTree.Element:
     return ElementTree.SubElement(
-        suite, "testcase", name=_clean(name), classname=_clean(f"acceptance.{report['cluster']}")
+        suite, "testcase", name=_clean(name), classname=_clean(f"acceptance.{report.cluster}")
     )
 
 

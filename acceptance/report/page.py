@@ -10,20 +10,22 @@ from typing import Any
 
 import jinja2
 
+from acceptance.jsonable import jsonable
 from acceptance.report.heatmap import heat_maps
+from acceptance.report.model import Report, TestReport
 from acceptance.text import gb_text, size_text
 
 _PLOTLY = "plotly-basic.min.js"
 _PACKAGE = "plotly.js-basic-dist-min"
 
 
-def render_page(report: dict[str, Any]) -> str:
+def render_page(report: Report) -> str:
     """Give the page. Without the plot library it says so and has the tables."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters.update(size=size_text, gb=gb_text)
     environment.globals["bounds_of"] = _bounds
     template = environment.from_string(files("acceptance.report").joinpath("page.html.j2").read_text("utf-8"))
-    plots = [_plot(test) for test in report["tests"] if test["rows"]]
+    plots = [_plot(test) for test in report.tests if test.rows]
     library = _plotly() if plots else None
     values = {"plotly": library, "plots": script_json(plots), "has_plots": bool(plots), "maps": heat_maps(report)}
     return template.render(r=report, **values)
@@ -34,34 +36,34 @@ def script_json(value: Any) -> str:
     return json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _plot(test: dict[str, Any]) -> dict[str, Any]:
-    limits = [check["limit"] for check in test["checks"] if check["limit"]]
-    sizes = [row["size"] for row in test["rows"]]
-    return {
-        "name": test["name"],
+def _plot(test: TestReport) -> dict[str, Any]:
+    sizes = [row.size for row in test.rows]
+    plot = {
+        "name": test.name,
         "sizes": sizes,
         "size_texts": [size_text(size) for size in sizes],
-        "out_of_place": [row["measured_busbw_gb_per_s"] for row in test["rows"]],
-        "in_place": [row["in_place_busbw_gb_per_s"] for row in test["rows"]],
-        "limits": limits,
-        "baseline": [one for one in test["baseline"] if one["size_bytes"] in sizes],
-        "references": [one for one in test["references"] if one["size_bytes"] in sizes],
+        "out_of_place": [row.measured_busbw_gb_per_s for row in test.rows],
+        "in_place": [row.in_place_busbw_gb_per_s for row in test.rows],
+        "limits": [check.limit for check in test.checks if check.limit],
+        "baseline": [one for one in test.baseline if one.baseline.size_bytes in sizes],
+        "references": [one for one in test.references if one.size_bytes in sizes],
     }
+    return {key: jsonable(value) for key, value in plot.items()}
 
 
-def _bounds(test: dict[str, Any]) -> dict[int, dict[str, float]]:
+def _bounds(test: TestReport) -> dict[int, dict[str, float]]:
     """By size: the highest bounds, the baseline, and what others measured, in GB/s."""
     bounds: dict[int, dict[str, float]] = {}
-    for check in test["checks"]:
-        limit = check["limit"]
-        for name in ("fail", "warn") if limit else ():
-            value = limit[f"{name}_below_gb_per_s"]
-            own = bounds.setdefault(limit["size_bytes"], {})
-            if value is not None:
-                own[name] = max(value, own.get(name, value))
-    for key, name, value in (("baseline", "baseline", "median_gb_per_s"), ("references", "others", "gb_per_s")):
-        for one in test[key]:
-            bounds.setdefault(one["size_bytes"], {})[name] = one[value]
+    for check in test.checks:
+        if check.limit:
+            known = bounds.setdefault(check.limit.size_bytes, {})
+            for name, value in (("fail", check.limit.fail_below_gb_per_s), ("warn", check.limit.warn_below_gb_per_s)):
+                if value is not None:
+                    known[name] = max(value, known.get(name, value))
+    for site in test.baseline:
+        bounds.setdefault(site.baseline.size_bytes, {})["baseline"] = site.baseline.median_gb_per_s
+    for reference in test.references:
+        bounds.setdefault(reference.size_bytes, {})["others"] = reference.gb_per_s
     return bounds
 
 

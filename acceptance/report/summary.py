@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
 
-from acceptance.report.terminal import judged_lines
+from acceptance.report.model import Report
+from acceptance.report.terminal import judged_lines, remarks
 from acceptance.text import printable
 
 _MOST = 10  # failures, and nodes that are not good
@@ -13,31 +15,34 @@ _LONGEST = 500  # characters of a failure
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~&]|^[#+=-]|^\d+[.)](?=\s)")
 
 
-def render_summary(report: dict[str, Any]) -> str:
-    """Give the text."""
-    lines = [f"# Acceptance of {plain(report['cluster'])}: {report['verdict']}", ""]
-    lines += [plain(report["summary"]), ""] if report["summary"] else []
-    size = f"{report['nodes_expected']} x {report['instance_type']}, partition {report['partition']}"
-    when = f"{report['started']} to {report['finished'] or '?'}"
-    lines += [f"{plain(size)}; run {code(report['run_id'])}, {when}.", ""]
-    if report["tests"]:
+def render_summary(report: Report) -> str:
+    """Return the text."""
+    lines = [f"# Acceptance of {plain(report.cluster)}: {report.verdict}", ""]
+    lines += [plain(report.summary), ""] if report.summary else []
+    size = f"{report.nodes_expected} x {report.instance_type}, partition {report.partition}"
+    when = f"{report.started} to {report.finished or '?'}"
+    lines += [f"{plain(size)}; run {code(report.run_id)}, {when}.", ""]
+    if report.tests:
         heads = ("Test", "Verdict", "Size", "GB/s", "Fail below", "Warn below")
-        lines += _table(heads, judged_lines(report["tests"]))
-    bad = [node for node in report["nodes"] if node["verdict"] != "good"]
-    good = len(report["nodes"]) - len(bad)
-    lines += ["", f"Nodes: {good} good" + (f", {len(bad)} not:" if bad else "."), ""]
-    if bad:
-        rows: list[tuple[str, ...]] = [(n["name"], n["verdict"], n["evidence"]) for n in bad[:_MOST]]
-        lines += [*_table(("Node", "Verdict", "Evidence"), rows), *_more(bad), ""]
-    if report["failures"]:
+        lines += _table(heads, judged_lines(report.tests))
+        notes = [f"- {plain(remark[:_LONGEST])}" for remark in remarks(report.tests)]
+        lines += ["", *notes] if notes else []
+    others = [node for node in report.nodes if node.verdict != "good"]
+    counts = Counter(node.verdict for node in others)
+    words = [f"{len(report.nodes) - len(others)} good", *(f"{n} {verdict}" for verdict, n in sorted(counts.items()))]
+    lines += ["", f"Nodes: {', '.join(words)}" + (":" if others else "."), ""]
+    if others:
+        rows: list[tuple[str, ...]] = [(n.name, n.verdict, n.evidence) for n in others[:_MOST]]
+        lines += [*_table(("Node", "Verdict", "Evidence"), rows), *_more(others), ""]
+    if report.failures:
         lines += ["## What is wrong", ""]
-        for failure in report["failures"][:_MOST]:
-            lines.append(f"- {plain(failure['what'][:_LONGEST])}")
-            lines += [f"  - log: {code(report['directory'] + '/' + failure['log'])}"] if failure["log"] else []
-            lines += [f"  - again: {code(failure['repeat'])}"] if failure["repeat"] else []
-        lines += [*_more(report["failures"]), ""]
-    versions = ", ".join(f"{name.replace('_', ' ')} {version}" for name, version in report["versions"].items())
-    lines += [f"Versions: {plain(versions)}. Everything: {code(report['directory'] + '/report.html')}", ""]
+        for failure in report.failures[:_MOST]:
+            lines.append(f"- {plain(failure.what[:_LONGEST])}")
+            lines += [f"  - log: {code(report.directory + '/' + failure.log)}"] if failure.log else []
+            lines += [f"  - again: {code(failure.repeat)}"] if failure.repeat else []
+        lines += [*_more(report.failures), ""]
+    versions = ", ".join(f"{name.replace('_', ' ')} {version}" for name, version in report.versions.items())
+    lines += [f"Versions: {plain(versions)}. Everything: {code(report.directory + '/report.html')}", ""]
     return "\n".join(lines)
 
 
@@ -59,5 +64,5 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     return lines + [f"| {' | '.join(plain(cell[:_LONGEST]) for cell in row)} |" for row in rows]
 
 
-def _more(things: list[Any]) -> list[str]:
+def _more(things: Sequence[object]) -> list[str]:
     return ["", f"and {len(things) - _MOST} more in the report"] if len(things) > _MOST else []

@@ -11,10 +11,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from acceptance.errors import ExternalError, Interrupted
-from acceptance.limits import judge_log, worst
 from acceptance.runner.allocation import NAME
-from acceptance.runner.files import open_plain, read_log, write_whole
+from acceptance.runner.files import open_plain, write_whole
 from acceptance.runner.follow import Follower, JobOutcome
+from acceptance.runner.judged import JudgedLog, judge_test
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord
 from acceptance.runner.script import FINDER, common_values, job_name, render, slurm_minutes, source, sweep_arguments
 from acceptance.runner.search import begin, locate
@@ -66,6 +66,7 @@ class Campaign:
         self.record = record or RunRecord(run_id=directory.name, started=now())
         self.record.interrupted = self.record.finished = self.record.infrastructure = None
         self.slurm = Slurm()
+        self.judged: dict[str, JudgedLog] = {}  # by test; for the report, so that no log is read twice
         self._follower = Follower(self.slurm, stop, scenario.queue_timeout_s, say)
 
     def run(self) -> RunRecord:
@@ -155,7 +156,8 @@ class Campaign:
         if record is None or record.outcome is None or record.outcome.kind in ("infrastructure", "lost"):
             record = self._follow(test, nodes, log_path, record)
         outcome = record.outcome
-        if outcome is None or not self._worth_locating(test, outcome, log_path):
+        self.judged[test.name] = judge_test(self.scenario, test, record, self.directory)
+        if outcome is None or not self._worth_locating(test, outcome):
             return
         if self.record.locate is None:
             names = outcome.nodes or [node.name for node in nodes][: self.scenario.nodes]
@@ -211,18 +213,14 @@ class Campaign:
             "status_file": f"{test.name}.status",
         }
 
-    def _worth_locating(self, test: Test, outcome: JobOutcome, log_path: Path) -> bool:
+    def _worth_locating(self, test: Test, outcome: JobOutcome) -> bool:
         if not self.scenario.locate.enabled or self.scenario.nodes < 2:
-            return False
-        if outcome.kind == "failed" and outcome.exit_code == 127:
             return False
         if outcome.kind != "done":
             return outcome.kind in ("hang", "failed")
-        checks = judge_log(self.scenario, test, read_log(log_path), self.scenario.nodes)
-        bad = [check for check in checks if check.outcome == "fail"]
-        return worst([check.outcome for check in checks]) == "fail" and all(
-            check.name == "data" or check.name.startswith("bandwidth") for check in bad
-        )
+        checks = self.judged[test.name].checks
+        bad = [check.name for check in checks if check.outcome == "fail"]
+        return bool(bad) and all(name == "data" or name.startswith("bandwidth") for name in bad)
 
     def _search(self, record: LocateRecord, nodes: list[Node]) -> None:
         if record.done:

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from acceptance.errors import ExternalError
+from acceptance.report import Report
+from acceptance.report.model import NodeReport
 from acceptance.runner.slurm import Slurm
 
-_BAD = ("slow", "failed")
 _REASON_CHARACTERS = 200
 
 
-def drain_bad_nodes(report: dict[str, Any], slurm: Slurm, say: Callable[[str], None]) -> None:
+def drain_bad_nodes(report: Report, slurm: Slurm, say: Callable[[str], None]) -> None:
     """Drain each slow or failed node of a report, with the reason. One that is drained or down keeps what it has."""
-    for node in report["nodes"]:
-        if node["verdict"] in _BAD:
-            say(_drain(node, report, slurm))
+    for node in report.nodes_that_are("slow", "failed"):
+        say(_drain(node, report, slurm))
 
 
-def _drain(node: dict[str, Any], report: dict[str, Any], slurm: Slurm) -> str:
-    name = node["name"]
+def _drain(node: NodeReport, report: Report, slurm: Slurm) -> str:
+    name = node.name
     try:
-        now = next((one for one in slurm.nodes(report["partition"]) if one.name == name), None)
+        now = next((one for one in slurm.nodes(report.partition) if one.name == name), None)
         if now is not None and now.trouble:
             return f"{name}: not drained: it is {now.trouble} already" + (f" ({now.reason})" if now.reason else "")
-        reason = " ".join(f"acceptance {report['run_id']}: {node['verdict']}: {node['evidence']}".split())
+        reason = " ".join(f"acceptance {report.run_id}: {node.verdict}: {node.evidence}".split())
         slurm.drain(name, reason[:_REASON_CHARACTERS])
     except ExternalError as fault:
         return f"{name}: NOT drained: {fault}. Hint: only root and Slurm's administrators may"

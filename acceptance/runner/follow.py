@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from acceptance.errors import ExternalError
-from acceptance.runner.script import KILL_AFTER_S, slurm_minutes
+from acceptance.runner.script import KILL_AFTER_S, NOT_FOUND, NOT_IN_CONTAINER, NOT_RUNNABLE, TIMED_OUT, slurm_minutes
 from acceptance.runner.slurm import JobInfo, Slurm
 from acceptance.runner.stop import Stop
 
-_Answer = TypeVar("_Answer")
+_T = TypeVar("_T")
 _PATIENCE_S = 120  # seconds that slurmctld may be away (it restarts in a few) before a job counts as lost
 _SLACK_S = 180  # seconds that Slurm may take to end a job that reached its limit
 _POLL_S = (0.3, 2.0)  # first and longest time between two questions
@@ -59,7 +59,7 @@ class Follower:
             try:
                 job_id = self.slurm.submit(script, script.parent, output)
             except ExternalError:
-                if not self.slurm.away() or time.monotonic() > until:
+                if not self.slurm.controller_is_down() or time.monotonic() > until:
                     raise
                 self.stop.sleep(2.0)
                 found = self.ask_name(job_name)
@@ -142,7 +142,7 @@ class Follower:
         """Ask for the id of the job of this name; outlive a slurmctld that is away for a while."""
         return self._patiently(lambda: self.slurm.find(job_name))
 
-    def _patiently(self, question: Callable[[], _Answer]) -> _Answer:
+    def _patiently(self, question: Callable[[], _T]) -> _T:
         until = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -167,14 +167,14 @@ class Follower:
         return JobOutcome(job_id, state, code, nodes, round(seconds, 1), kind, message)
 
 
-# Exit codes of the job script (head.sbatch.j2) that say: nothing was measured, so nothing can be judged.
+# Nothing was measured, so nothing can be judged.
 _NOTHING_RAN = {
-    125: "nccl-tests ran on the host although a container was asked for (the log names the node). Hint: switch pyxis on"
-    " for the compute nodes, or leave the scenario's container out",
-    127: "nccl-tests were not found on the compute nodes (the log lists where). Hint: build them, for example with "
-    "/fsx/nccl/install-nccl-shared.sh, or name their directory in the scenario's nccl_tests_paths",
-    126: "nccl-tests cannot be started on the compute nodes: libraries or pyxis are missing (the log names them). "
-    "Hint: rebuild nccl-tests, or set LD_LIBRARY_PATH in the scenario's environment",
+    NOT_IN_CONTAINER: "nccl-tests ran on the host although a container was asked for (the log names the node)."
+    " Hint: switch pyxis on for the compute nodes, or leave the scenario's container out",
+    NOT_FOUND: "nccl-tests were not found on the compute nodes (the log lists where). Hint: build them, for example"
+    " with /fsx/nccl/install-nccl-shared.sh, or name their directory in the scenario's nccl_tests_paths",
+    NOT_RUNNABLE: "nccl-tests cannot be started on the compute nodes: libraries or pyxis are missing (the log names"
+    " them). Hint: rebuild nccl-tests, or set LD_LIBRARY_PATH in the scenario's environment",
 }
 
 
@@ -182,7 +182,7 @@ def meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
     """The kind of a JobOutcome, and the words for it, by what Slurm says of a job."""
     if state == "COMPLETED":
         return "done", "the job ended well"
-    if state == "FAILED" and code in (124, 137):
+    if state == "FAILED" and code in TIMED_OUT:
         return "hang", "the measurement did not end in its time: it hangs"
     if state == "FAILED" and code in _NOTHING_RAN:
         return "lost", _NOTHING_RAN[code]

@@ -24,6 +24,9 @@ BUILD_DIRECTORIES = (
 )
 FINDER = "run-nccl-tests.sh"  # starts one rank inside a container
 _ENVIRONMENT = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "^docker,lo,veth"}
+# Exit codes of the job script for a measurement that did not start.
+NOT_IN_CONTAINER, NOT_RUNNABLE, NOT_FOUND = 125, 126, 127
+TIMED_OUT = (124, 137)  # of `timeout`: ended, killed
 KILL_AFTER_S = 10  # seconds between asking a hung measurement to end and killing it
 
 

@@ -163,8 +163,8 @@ class Slurm:
         said = self.call(["squeue", "--noheader", "--states=all", f"--name={job_name}", "--format=%A"]).split()
         return max((int(one) for one in said if one.isdigit()), default=None)
 
-    def away(self) -> bool:
-        """Whether slurmctld does not answer just now."""
+    def controller_is_down(self) -> bool:
+        """Whether slurmctld does not answer."""
         try:
             return " is UP" not in self.call(["scontrol", "ping"])
         except ExternalError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 COLLECTIVES = (
     "all_gather",
@@ -70,6 +71,16 @@ class Limit:
     date: str
     instance_type: str | None = None
     note: str | None = None
+
+    @property
+    def node_counts(self) -> str:
+        """'4', or '4-8'."""
+        return str(self.nodes_min) if self.nodes_min == self.nodes_max else f"{self.nodes_min}-{self.nodes_max}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of report.json."""
+        names = ("size_bytes", "fail_below_gb_per_s", "warn_below_gb_per_s", "source", "date", "note")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

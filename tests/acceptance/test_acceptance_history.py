@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from acceptance.history.read import Kind, Point, bad_nodes, series
 from acceptance.history.significance import LEAST, lowest_step, runs_needed
 from acceptance.history.store import HistoryError, insert, reading, writing
 from acceptance.history.trend import compare, trends
-from acceptance.report import build_report, write_report
+from acceptance.report import Report, build_report, write_report
 from acceptance.scenario import load_scenario, read_scenario
 
 TOP = f"{4 * GIB}"
@@ -142,15 +143,19 @@ def test_a_run_that_only_lacks_a_limit_counts_where_the_user_takes_that(site: Si
     assert len(known_baselines(site.path, scenario, site.said.append)) == 3
 
 
+def another_run(report: Report, number: int, busbw: dict[int, float]) -> Report:
+    """The same run once more, with these bandwidths in GB/s by size."""
+    (test,) = report.tests
+    rows = tuple(replace(row, measured_busbw_gb_per_s=busbw[row.size]) for row in test.rows)
+    return replace(report, run_id=run_id(number), started=stamp(number), tests=(replace(test, rows=rows),))
+
+
 def test_the_last_twenty_good_runs_count(site: Site) -> None:
     scenario = scenario_of(site.run(1, 480.0))
     report = build_report(site.root / run_id(1))
     with writing(site.path) as connection:
         for number in range(2, 26):
-            for row in report["tests"][0]["rows"]:
-                row["measured_busbw_gb_per_s"] = 450.0 + number
-            changed = {**report, "run_id": run_id(number), "started": stamp(number)}
-            insert(connection, changed, scenario)
+            insert(connection, another_run(report, number, dict.fromkeys(sweep(0), 450.0 + number)), scenario)
     found = known_baselines(site.path, scenario, site.said.append)
     assert {(one.runs, one.since, one.median_gb_per_s) for one in found} == {(20, stamp(6), 465.5)}
 
@@ -161,12 +166,11 @@ def test_a_run_is_judged_by_the_baseline_that_it_began_with(site: Site) -> None:
     found = known_baselines(site.path, scenario, site.said.append)
     values = with_baselines(make_scenario(), found)
     directory = site.run(4, 440.0, scenario={"baselines": values["baselines"]})
-    report = json.loads((directory / "report.json").read_text())
-    assert report["verdict"] == "not accepted"
-    assert (
-        "bandwidth against the baseline at 4 GiB: too slow: busbw=440 GB/s, expected >= 465.6"
-        in (report["failures"][0]["what"])
-    )
+    report = build_report(directory)
+    assert report.as_json() == json.loads((directory / "report.json").read_text())
+    assert report.verdict == "not accepted"
+    words = "bandwidth against the baseline at 4 GiB: too slow: busbw=440 GB/s, expected >= 465.6"
+    assert words in report.failures[0].what
     site.run(5, 100.0)
     assert build_report(directory) == report  # whatever the history says by now
 
@@ -266,9 +270,9 @@ def test_a_full_disk_is_said(site: Site, tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
     code = (
-        "import sys, json; from pathlib import Path; from acceptance.history import remember;"
-        "report = json.loads((Path(sys.argv[1]) / 'report.json').read_text());"
-        "remember(Path(sys.argv[2]) / 'h.sqlite', report, print)"
+        "import sys; from pathlib import Path; from acceptance.history import remember;"
+        "from acceptance.report import build_report;"
+        "remember(Path(sys.argv[2]) / 'h.sqlite', build_report(Path(sys.argv[1])), print)"
     )
     mount = 'mount -t tmpfs -o size=12k none "$1" && shift && exec "$@"'
     argv = ["unshare", "-m", "sh", "-c", mount, "sh", str(full), sys.executable, "-c", code, str(directory), str(full)]
@@ -481,9 +485,11 @@ def degraded(site: Site) -> Site:
     levels = [*healthy(9), 440.0, 441.0, 442.0]
     with writing(site.path) as connection:
         for number, level in enumerate(levels, 1):
-            for row in report["tests"][0]["rows"]:
-                row["measured_busbw_gb_per_s"] = level if row["size"] == 4 * GIB else level * 0.95
-            insert(connection, {**report, "run_id": run_id(number), "started": stamp(number)}, scenario)
+            insert(
+                connection,
+                another_run(report, number, {**dict.fromkeys(sweep(0), level * 0.95), 4 * GIB: level}),
+                scenario,
+            )
     names = [f"gpu-{number}" for number in range(1, 9)]
     site.run(13, 390.0, locate=located(names, slow="gpu-3", hanging="gpu-6"), nodes=idle(names))
     return site

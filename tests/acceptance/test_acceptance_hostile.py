@@ -56,14 +56,14 @@ def test_a_log_that_is_a_pipe_or_elsewhere_is_not_read(tmp_path: Path, victim: P
     log = directory / record["tests"][0]["log"]
     log.unlink()
     os.mkfifo(log)
-    assert build_report(directory)["tests"][0]["rows"] == []
+    assert build_report(directory).tests[0].rows == ()
     lost = json.loads(json.dumps(record))
     lost["tests"][0]["outcome"].update(kind="lost", exit_code=127)
     (directory / "run.json").write_text(json.dumps(lost))
-    assert build_report(directory)["tests"][0]["verdict"] == "fail"
+    assert build_report(directory).tests[0].verdict == "fail"
     log.unlink()
     log.symlink_to(victim)
-    assert build_report(directory)["tests"][0]["rows"] == []
+    assert build_report(directory).tests[0].rows == ()
     record["tests"][0]["log"] = str(victim)
     (directory / "run.json").write_text(json.dumps(record))
     with pytest.raises(InputError, match="is not in its directory"):
@@ -77,7 +77,7 @@ def test_another_users_run_is_not_gone_on_with(tmp_path: Path, capsys: pytest.Ca
     shutil.chown(directory, 65534)
     assert main(["run", "--resume", str(directory)]) == 2
     said = capsys.readouterr()
-    assert "belongs to the user 65534, and what its files say would run as you" in said.err
+    assert "belongs to the user 65534; resuming it would execute its job scripts as you" in said.err
     assert f"sudo -u '#65534' acceptance run --resume {directory}" in said.err
 
 

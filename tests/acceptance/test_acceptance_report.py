@@ -64,22 +64,23 @@ VERDICTS = {"accepted": "accepted", "accepted by a baseline": "accepted", "inter
 @pytest.mark.parametrize("case", CASES)
 def test_every_report_fits_the_schema(case: str, tmp_path: Path) -> None:
     report = write_report(run_directory(tmp_path, **CASES[case]))
-    written = json.loads((Path(report["directory"]) / "report.json").read_text())
+    written = json.loads((Path(report.directory) / "report.json").read_text())
     jsonschema.validate(written, SCHEMA)
     assert written["verdict"] == VERDICTS.get(case, "not accepted")
     accepted = written["verdict"] == "accepted"
     assert bool(written["failures"]) != accepted
-    suites = ElementTree.parse(Path(report["directory"]) / "junit.xml").getroot()  # noqa: S314 - written just above
+    suites = ElementTree.parse(Path(report.directory) / "junit.xml").getroot()  # noqa: S314 - written just above
     bad = suites.findall(".//failure") + suites.findall(".//error")
     assert bool(bad) != accepted
     assert len(table(report).splitlines()) < 60
-    summary = (Path(report["directory"]) / "summary.md").read_text()
+    summary = (Path(report.directory) / "summary.md").read_text()
     assert summary.startswith(f"# Acceptance of ml: {written['verdict']}\n")
     assert ("## What is wrong" in summary) != accepted
 
 
 def test_schema_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    report = build_report(run_directory(tmp_path))
+    report = build_report(run_directory(tmp_path)).as_json()
+    jsonschema.validate(report, SCHEMA)
     report["verdict"] = "perhaps"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(report, SCHEMA)
@@ -98,16 +99,16 @@ def test_every_failure_has_its_log_and_the_command_that_repeats_it(tmp_path: Pat
     report = write_report(directory)
     text = table(report)
     assert f"    log: {directory}/locate-4-3.out\n    again: sbatch --parsable /runs/locate-4.sbatch" in text
-    for failure in report["failures"]:
-        assert failure["log"] is not None
-        assert failure["repeat"].startswith("sbatch ")
+    for problem in report.failures:
+        assert problem.log is not None
+        assert (problem.repeat or "").startswith("sbatch ")
     suites = ElementTree.parse(directory / "junit.xml").getroot()  # noqa: S314 - written just above
     failure = next(one for one in suites.iter("failure") if "too slow" in one.get("message", ""))
     assert f"log: {directory}/all_reduce.out\nagain: sbatch 'a b.sbatch'" in (failure.text or "")
 
 
 def test_a_report_tells_baseline_and_what_others_measured(tmp_path: Path) -> None:
-    (test,) = build_report(run_directory(tmp_path, **CASES["accepted by a baseline"]))["tests"]
+    (test,) = build_report(run_directory(tmp_path, **CASES["accepted by a baseline"])).as_json()["tests"]
     assert [(one["size_bytes"], one["median_gb_per_s"]) for one in test["baseline"]] == [(1 << 30, 437), (1 << 32, 466)]
     assert test["baseline"][1]["fail_below_gb_per_s"] == pytest.approx(466 * 0.94)
     assert [(one["size_bytes"], one["gb_per_s"]) for one in test["references"]] == [(1 << 30, 435), (1 << 32, 465.87)]
@@ -165,7 +166,7 @@ def test_heat_map_of_a_large_fleet_shows_the_bad_pairs_first(tmp_path: Path) -> 
     assert one["hidden"] == 152
     assert {"gpu-150", "gpu-199", "gpu-149", "gpu-50"} <= set(one["names"])
     assert one["names"] == sorted(one["names"], key=lambda name: int(name[4:]))  # as Slurm lists them
-    assert one["told"] == "300 pairs of 200 nodes, 6 results bad"
+    assert one["summary"] == "300 pairs of 200 nodes, 6 results bad"
     bad = [cell for cell in one["cells"] if cell["bad"]]
     assert len(bad) == 12  # each on both sides of the diagonal
     assert {cell["text"] for cell in bad} == {"", "✕"}
@@ -178,9 +179,56 @@ def test_heat_map_of_a_large_fleet_shows_the_bad_pairs_first(tmp_path: Path) -> 
 
 def test_killed_run_says_when_and_where(tmp_path: Path) -> None:
     report = build_report(run_directory(tmp_path, **CASES["killed"]))
-    whats = [failure["what"] for failure in report["failures"]]
+    whats = [problem.what for problem in report.failures]
     assert "DUE TO TIME LIMIT" in whats[0]
     assert any("truncated at size 2 GiB" in what for what in whats)
+
+
+def test_dynamic_nodes_that_no_job_needed_do_not_count_against_the_cluster(tmp_path: Path) -> None:
+    states = {"gpu-1": "IDLE+CLOUD", "gpu-2": "IDLE+CLOUD", "gpu-dy-3": "IDLE+CLOUD+POWERED_DOWN", "gpu-st-4": "IDLE"}
+    nodes = {name: {"state": state, "trouble": None, "reason": None} for name, state in states.items()}
+    directory = run_directory(tmp_path, nodes=nodes)
+    report = write_report(directory)
+    jsonschema.validate(report.as_json(), SCHEMA)
+    assert [node.verdict for node in report.nodes] == ["good", "good", "not measured", "suspect"]
+    assert "gpu-dy-3  not measured  dynamic and powered down: no job needed it" in table(report)
+    assert "Nodes: 2 good, 1 not measured, 1 suspect:" in (directory / "summary.md").read_text()
+    assert '<td class="not measured">not measured</td>' in (directory / "report.html").read_text()
+    suites = ElementTree.parse(directory / "junit.xml").getroot()  # noqa: S314 - written just above
+    skipped = {case.get("name"): case.find("skipped") for case in suites.iter("testcase")}
+    assert [name for name, found in skipped.items() if found is not None] == ["gpu-dy-3", "gpu-st-4"]
+
+
+def test_the_terminal_says_why_an_accepted_test_did_not_pass(tmp_path: Path) -> None:
+    slower = run_directory(tmp_path / "slower", limit={"warn_below_gb_per_s": 470})
+    text = table(write_report(slower))
+    assert "all_reduce: slower than it should be: busbw=465.9 GB/s, expected >= 470 (fail below 400, " in text
+    unknown = {"limits": [], "instance_type": "g6.12xlarge", "missing_limit": "warn"}
+    report = write_report(run_directory(tmp_path / "unknown", scenario=unknown))
+    jsonschema.validate(report.as_json(), SCHEMA)
+    assert (report.verdict, report.tests[0].verdict) == ("accepted", "no limit")
+    assert "all_reduce: no limit is known for all_reduce on 2 nodes of g6.12xlarge: measured 465.9" in table(report)
+
+
+def test_parse_says_that_there_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "README.md"
+    other.write_text("# A cluster\n")
+    assert main(["parse", str(other)]) == 1
+    assert "no nccl-tests table in this file. Hint: " in capsys.readouterr().out
+
+
+def test_interrupted_and_broken_pipe_have_their_own_exit_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("acceptance.cli._list_tests", interrupted)
+    monkeypatch.setattr("acceptance.cli.load_scenario", lambda path: path)
+    assert main(["list", "--scenario", "x"]) == 130
+    argv = [sys.executable, "-m", "acceptance", "list", "--json"]
+    with subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE) as done:
+        assert done.stdout is not None
+        done.stdout.close()
+        assert done.wait(60) == 141
 
 
 class _Page(HTMLParser):
