@@ -101,8 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_common(search)
     nodes = "which nodes, as Slurm writes them: gpu-[1-4],gpu-7 (default: all of the partition that can be used)"
     search.add_argument("--nodes", metavar="LIST", help=nodes)
-    search.add_argument("--partition", metavar="NAME", help="another partition than the scenario's")
-    pairs = "what the pairs run (default: as the scenario says; the all_reduce of a pair hides a loss of EFA devices)"
+    search.add_argument("--partition", metavar="NAME", help="a partition other than the scenario's")
+    pairs = "what the pairs run (default: the scenario's; the all_reduce of a pair hides a loss of EFA devices)"
     search.add_argument("--collective", choices=COLLECTIVES, help=pairs)
     search.set_defaults(do=_locate, upload=None, history=None, resume=None)
     parse = commands.add_parser("parse", help="read logs of nccl-tests")
@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     scenario = f"scenario file (JSON, schema 1; default: {SCENARIO_FILE})"
     parser.add_argument("--scenario", type=Path, default=SCENARIO_FILE, metavar="FILE", help=scenario)
-    site = f"values of this site that take the place of the scenario's (default: {SITE_FILE}, where it is there)"
+    site = f"values of this site that replace the scenario's (default: {SITE_FILE}, if it exists)"
     parser.add_argument("--site", type=Path, metavar="FILE", help=site)
     output = f"a directory for each run is made here (default: {OUTPUT})"
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=output)

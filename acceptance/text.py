@@ -14,7 +14,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def gb_text(gb_per_s: float | None) -> str:
-    """A bandwidth with four significant digits: 487.1, 0.04712; '-' where there is none."""
+    """A bandwidth with four significant digits: 487.1, 0.04712; '-' for None."""
     if gb_per_s is None:
         return "-"
     text = f"{gb_per_s:.4g}"

@@ -26,15 +26,15 @@ def add_history_command(commands: Any, output: Path) -> None:
     history.add_argument("--output", type=Path, default=output, metavar="DIR", help=where)
     history.add_argument("--history", type=Path, metavar="FILE", help=f"the history (default: DIR/{HISTORY_FILE})")
     history.add_argument("--cluster", metavar="NAME", help="of this cluster only")
-    history.add_argument("--compare", nargs=2, metavar=("RUN", "RUN"), help="two runs side by side, by their ids")
-    history.add_argument("--last", type=int, default=20, metavar="N", help="so many runs are listed (default: 20)")
+    history.add_argument("--compare", nargs=2, metavar=("RUN", "RUN"), help="compare two runs by their ids")
+    history.add_argument("--last", type=int, default=20, metavar="N", help="list the last N runs (default: 20)")
     history.add_argument("--rebuild", action="store_true", help="add the runs of DIR; a broken file is put aside first")
     history.add_argument("--json", action="store_true", help="print JSON")
     history.set_defaults(do=history_command)
 
 
 def history_command(arguments: argparse.Namespace) -> int:
-    """Give 0, or 1 where a series is degraded or the second of two runs is slower."""
+    """Return 0, or 1 where a series is degraded or the second of two runs is slower."""
     path = arguments.history or arguments.output / HISTORY_FILE
     if arguments.last < 1:
         raise InputError([f"--last = {arguments.last}: must be at least 1. Hint: leave it out for the last 20 runs"])
@@ -65,8 +65,8 @@ def _compare(arguments: argparse.Namespace, found: dict[Kind, list[Point]], ever
         fault = f"--compare {first} {second}: have no sound measurement in common. Hint: compare runs of one scenario"
         raise InputError([fault])
     if arguments.json:
-        told = {"first": first, "second": second, "differences": [one.as_json() for one in differences]}
-        print(json.dumps(told, indent=1))
+        values = {"first": first, "second": second, "differences": [one.as_json() for one in differences]}
+        print(json.dumps(values, indent=1))
     else:
         print(comparison_text(first, second, differences))
     return int(any(one.verdict == "slower" for one in differences))
@@ -75,7 +75,7 @@ def _compare(arguments: argparse.Namespace, found: dict[Kind, list[Point]], ever
 def _unknown(run_id: str, every: list[str]) -> str:
     near = difflib.get_close_matches(run_id, every, 1)
     hint = f"did you mean {near[0]}?" if near else "`acceptance history` lists them"
-    return f"--compare {run_id}: is no run of the history. Hint: {hint}"
+    return f"--compare {run_id}: is not a run of the history. Hint: {hint}"
 
 
 def _trend(
@@ -84,10 +84,10 @@ def _trend(
     found: dict[Kind, list[Point]],
     nodes: list[dict[str, Any]],
 ) -> int:
-    told = trends(found)
+    judged = trends(found)
     if arguments.json:
-        values = {"schema_version": 1, "runs": listed, "series": [one.as_json() for one in told], "bad_nodes": nodes}
+        values = {"schema_version": 1, "runs": listed, "series": [one.as_json() for one in judged], "bad_nodes": nodes}
         print(json.dumps(values, indent=1))
     else:
-        print(history_text(listed, told, nodes))
-    return int(any(one.verdict == "degraded" for one in told))
+        print(history_text(listed, judged, nodes))
+    return int(any(one.verdict == "degraded" for one in judged))

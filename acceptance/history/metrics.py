@@ -40,7 +40,7 @@ def write_metrics(report: Report) -> bool:
 
 
 def render_metrics(report: Report) -> str:
-    """Give the text. A run without an answer (verdict error) counts as not accepted."""
+    """Return the text. A run without an answer (verdict error) counts as not accepted."""
     samples: _Samples = {name: [] for name in _HELP}
     run = {"partition": report.partition}
     samples["accepted"].append((run, float(report.verdict == "accepted")))

@@ -13,7 +13,7 @@ from acceptance.scenario.load import load_own
 
 
 def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
-    """Put every run below `output` into the history; what is no database is put aside first. Give the number of runs.
+    """Put every run below `output` into the history; what is no database is put aside first. Return the number of runs.
 
     Runs whose directories are gone stay as they are. Raises ExternalError, InputError.
     """
@@ -50,4 +50,4 @@ def _put_aside(path: Path, say: Callable[[str], None]) -> None:
             raise
     aside = f".corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     path.rename(path.with_name(path.name + aside))
-    say(f"{path}: is no whole database; it is now {path.name}{aside}")
+    say(f"{path}: is not a whole database; it is now {path.name}{aside}")

@@ -1,6 +1,6 @@
-"""What a run does with the history: it takes its baselines from there, and puts itself in when it has ended.
+"""What a run does with the history: it takes its baselines from it, and adds itself when it has ended.
 
-Nothing here may cost a run its report: whatever is wrong with the history is said, and the run goes on.
+A fault of the history never costs a run its report: the fault is printed, and the run goes on.
 """
 
 from __future__ import annotations

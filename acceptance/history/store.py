@@ -1,6 +1,6 @@
 """The history's file: SQLite, one file, its schema and how a run gets into it.
 
-The journal is SQLite's default one (DELETE), not a write-ahead log: the file lies beside the runs on the shared file
+The journal is SQLite's default one (DELETE), not a write-ahead log: the file is next to the runs on the shared file
 system, and a write-ahead log needs memory that all its users share, which hosts of a cluster do not. Writers wait for
 each other, for `BUSY_S` at most. A report never depends on this file: it can be made again from the run directories.
 """
@@ -50,30 +50,30 @@ class HistoryError(ExternalError):
     """The history cannot be read or written. `corrupt`: what the file holds is no (whole) database."""
 
     def __init__(self, path: Path, error: Exception) -> None:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         self.corrupt = isinstance(error, sqlite3.DatabaseError) and any(
-            words in said for words in ("not a database", "malformed")
+            words in message for words in ("not a database", "malformed")
         )
-        super().__init__(f"{path}: {said}. Hint: {_hint(said, self.corrupt)}")
+        super().__init__(f"{path}: {message}. Hint: {_hint(message, self.corrupt)}")
 
 
-def _hint(said: str, corrupt: bool) -> str:
+def _hint(message: str, corrupt: bool) -> str:
     if corrupt:
         return "`acceptance history --rebuild` puts it aside and makes it again from the run directories"
-    if "locked" in said:
+    if "locked" in message:
         return f"another run held it for {BUSY_S:g} s; `acceptance history --rebuild` adds what is missing"
-    if "interrupted" in said:
+    if "interrupted" in message:
         return f"reading it takes more than {WORK_S:g} s: is it one of ours? Move it away, or give another --history"
-    if "full" in said:
+    if "full" in message:
         return "free some space, then `acceptance history --rebuild` adds what is missing"
-    if "locking protocol" in said or "disk I/O error" in said:
+    if "locking protocol" in message or "disk I/O error" in message:
         return "is the file system mounted with locks (Lustre: flock)? Give --history a local file otherwise"
     return "may this user write there? `acceptance history --rebuild` adds what is missing"
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a history that is there. Raises InputError if there is none, HistoryError if it cannot be read."""
+    """Open a history that is there. Raises InputError if it does not exist, HistoryError if it cannot be read."""
     if not path.is_file():
         hint = "Hint: give --output or --history; `acceptance history --rebuild` makes it from the run directories"
         raise InputError([f"{path}: there is no history. {hint}"])
@@ -105,7 +105,7 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         uri = f"{path.absolute().as_uri()}?mode={mode}"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)) as connection:
             connection.row_factory = sqlite3.Row
-            # Whoever made the file also made its schema: a view or trigger of his must neither act nor hang the run.
+            # Another user may have made the file, and its schema: a view or trigger in it must neither act nor hang.
             end = time.monotonic() + WORK_S
             connection.set_progress_handler(lambda: time.monotonic() > end, 100_000)
             connection.execute("PRAGMA trusted_schema = OFF")

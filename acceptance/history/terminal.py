@@ -12,20 +12,20 @@ from acceptance.text import gb_text, grid, plural, printable, size_text
 _MOST_LINES = 20
 
 
-def history_text(runs: list[dict[str, Any]], told: list[Trend], nodes: list[dict[str, Any]]) -> str:
-    """Give the runs, the trend of each kind of measurement, and the nodes that were bad."""
+def history_text(runs: list[dict[str, Any]], shown: list[Trend], nodes: list[dict[str, Any]]) -> str:
+    """Return the runs, the trend of each kind of measurement, and the nodes that were bad."""
     lines = grid([("RUN", "STARTED", "CLUSTER", "NODES", "VERDICT", "SUMMARY"), *map(_run, runs[:_MOST_LINES])])
-    lines += ["", *grid([("SERIES", "RUNS", "LAST, GB/S", "BASELINE", "CHANGE", "P", "VERDICT"), *map(_trend, told)])]
-    lines += [f"    {_kind(trend)}: {_degradation(trend)}" for trend in told if trend.verdict == "degraded"]
+    lines += ["", *grid([("SERIES", "RUNS", "LAST, GB/S", "BASELINE", "CHANGE", "P", "VERDICT"), *map(_trend, shown)])]
+    lines += [f"    {_kind(trend)}: {_degradation(trend)}" for trend in shown if trend.verdict == "degraded"]
     lines += [
         "",
         f"change: of the last {MOST_RUNS} runs, split where the later ones are lowest, those against the earlier",
     ]
     lines += [f"(medians). Degraded: at least {LEAST_DROP * 100:.0f} % lower, and p <= {ALPHA:g} (exact rank test,"]
     lines += ["corrected for all points and series)."]
-    waiting = [trend.runs_needed for trend in told if trend.verdict == "too few runs"]
+    waiting = [trend.runs_needed for trend in shown if trend.verdict == "too few runs"]
     if waiting:
-        lines.append(f"It takes {max(waiting)} sound runs of a series to tell a degradation from chance.")
+        lines.append(f"{max(waiting)} sound runs of a series are needed to distinguish a degradation from chance.")
     if nodes:
         rows = [(printable(n["name"]), n["verdict"], str(n["times"]), n["last"]) for n in nodes[:_MOST_LINES]]
         lines += ["", *grid([("NODE", "WAS", "TIMES", "LAST"), *rows])]
@@ -33,7 +33,7 @@ def history_text(runs: list[dict[str, Any]], told: list[Trend], nodes: list[dict
 
 
 def comparison_text(first: str, second: str, differences: list[Difference]) -> str:
-    """Give two runs side by side."""
+    """Return two runs side by side."""
     rows = [
         (
             one.collective,

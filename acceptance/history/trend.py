@@ -20,7 +20,7 @@ class Trend:
 
     The last 24 runs are split where the later ones are lowest against the earlier. later, earlier: their medians in
     GB/s; change: later against earlier, as a fraction; p: of the rank test, times the number of series of the report;
-    runs_needed: how many runs it takes at least to tell a degradation from chance.
+    runs_needed: the least number of runs that distinguishes a degradation from chance.
     """
 
     kind: Kind
@@ -34,14 +34,14 @@ class Trend:
     runs_needed: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance history --json`."""
+        """Return the object of `acceptance history --json`."""
         found = baseline_of(self.kind, self.points)
         names = ("verdict", "later_runs", "later_gb_per_s", "earlier_gb_per_s", "change", "p", "runs_needed")
-        told = {name: getattr(self, name) for name in names}
+        shown = {name: getattr(self, name) for name in names}
         points = [asdict(point) for point in self.points]
         return {
             **asdict(self.kind),
-            **told,
+            **shown,
             "baseline": asdict(found) if found else None,
             "points": points,
         }
@@ -52,12 +52,12 @@ def trends(found: dict[Kind, list[Point]]) -> list[Trend]:
 
     The chance of a false alarm is kept over all of them together (Bonferroni's correction).
     """
-    told = [kind for kind in found if _worth_telling(kind, found)]
-    told.sort(key=lambda kind: (kind.instance_type, kind.collective, kind.nodes, kind.setup, kind.size_bytes))
-    return [_trend(kind, found[kind], len(told)) for kind in told]
+    shown = [kind for kind in found if _worth_showing(kind, found)]
+    shown.sort(key=lambda kind: (kind.instance_type, kind.collective, kind.nodes, kind.setup, kind.size_bytes))
+    return [_trend(kind, found[kind], len(shown)) for kind in shown]
 
 
-def _worth_telling(kind: Kind, found: dict[Kind, list[Point]]) -> bool:
+def _worth_showing(kind: Kind, found: dict[Kind, list[Point]]) -> bool:
     sweep = [other.size_bytes for other in found if _sweep(other) == _sweep(kind)]
     return kind.size_bytes == max(sweep) or any(point.outcome != "unjudged" for point in found[kind])
 
@@ -109,15 +109,15 @@ class Difference:
         return "slower" if self.second < self.first else "faster"
 
     def as_json(self) -> dict[str, Any]:
-        """Give the object of `acceptance history --compare --json`."""
+        """Return the object of `acceptance history --compare --json`."""
         return {**asdict(self), "change": self.change, "verdict": self.verdict}
 
 
 def compare(found: dict[Kind, list[Point]], first: str, second: str) -> list[Difference]:
     """The sizes that two runs have in common, each with what single runs may differ by.
 
-    One value a run has no significance of its own. It is held against the spread of the good runs of its kind, and
-    where there are fewer than three of them against 1 % of the first, which is what healthy clusters stay within.
+    One value of each run has no significance. The difference is compared with the spread of the good runs of its
+    kind, or, with fewer than three of them, with 1 % of the first, which healthy clusters do not exceed.
     """
     differences = []
     for kind, points in sorted(found.items(), key=lambda one: (one[0].collective, one[0].size_bytes)):

@@ -17,7 +17,7 @@ NVLink: nothing lies between such a figure and one of the network's."""
 
 
 def limit_at(limits: Iterable[Limit], nodes: int, size: int) -> Limit | None:
-    """Give the limit for `nodes` and `size` bytes, exact or interpolated (its `note` says so); None if there is none.
+    """Return the limit for `nodes` and `size` bytes, exact or interpolated (its `note` says so), or None.
 
     limits: all of one collective and instance type.
     """

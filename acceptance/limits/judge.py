@@ -47,7 +47,7 @@ def references(scenario: Scenario, collective: str, nodes: int) -> list[Referenc
 
 
 def _fast(scenario: Scenario, test: Test, table: Table, nodes: int) -> list[Check]:
-    """Hold the bandwidths against the network cards' rate, the limits and the site's baseline."""
+    """Compare the bandwidths with the network cards' rate, the limits and the site's baseline."""
     ranks = nodes * scenario.gpus_per_node
     limits = find_limits(scenario, test.collective, nodes, test.sizes())
     baselines = baselines_of(scenario, test.collective, nodes)

@@ -1,4 +1,4 @@
-"""Finding the limits that a measurement is held against: the scenario's first, then the data file's."""
+"""Finding the limits that a measurement is compared with: the scenario's first, then the data file's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceptance.scenario.model import Limit, Scenario
 
 @dataclass(frozen=True)
 class Reference:
-    """What others measured on a healthy cluster, in GB/s at one size. To compare with: it is no limit."""
+    """What others measured on a healthy cluster, in GB/s at one size. To compare with: it is not a limit."""
 
     instance_type: str
     collective: str
@@ -83,7 +83,7 @@ def network_cards(instance_type: str) -> NetworkCards | None:
 
 
 def find_limits(scenario: Scenario, collective: str, nodes: int, sizes: list[int]) -> list[Limit]:
-    """Give the limits for this collective, node count and these sizes, smallest size first; none if none is known.
+    """Return the limits for this collective, node count and these sizes, smallest size first; none if none is known.
 
     Limits of the scenario replace those of the data file, they are not mixed. Interpolated ones are given only where
     no size has an exact one.

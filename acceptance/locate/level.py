@@ -9,7 +9,7 @@ from acceptance.limits.baseline import MAD_TO_SIGMA
 from acceptance.locate.model import Result, Rules
 
 _MADS = 6.0  # distance from the healthy level, in scaled median absolute deviations, that is no noise
-TINY = 1e-12  # GB/s, below every result: what is not zero passes
+TINY = 1e-12  # GB/s, smallest positive bound: any launch that finished passes when nothing else is known
 
 Kind = tuple[str, str, int]
 
@@ -30,7 +30,7 @@ class Bound:
 
     @property
     def sound(self) -> bool:
-        """Whether more than one fast result (which could be a mistake) stands behind it."""
+        """Whether it is a known limit or rests on more than one fast result: a single one could be a mistake."""
         return self.limit is not None or self.support > 1
 
 

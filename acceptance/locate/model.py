@@ -1,4 +1,4 @@
-"""The words of the search: what is looked at, what is measured, what is said about it. Bandwidths in GB/s."""
+"""The values of the search: fleet, rules, launches, results and verdicts. Bandwidths in GB/s."""
 
 from __future__ import annotations
 

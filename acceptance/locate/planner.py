@@ -21,7 +21,7 @@ _SURE = 3  # bad results that are asked for where there are nodes and rounds for
 
 
 def decide(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Round | Verdict:
-    """Give the next round of launches, or the verdict when nothing more can be learned or the bound is reached."""
+    """Return the next round of launches, or the verdict when nothing more can be learned or the bound is reached."""
     evidence = evidence_of(fleet, results, rules)
     if evidence.measured.rounds < rules.max_rounds and len(fleet.nodes) > 1:
         for stage in _STAGES:
@@ -70,7 +70,7 @@ def _second_pairs(evidence: Evidence) -> Round | None:
 
 
 def _along_ring(plan: RoundBuilder, collective: str, start: int) -> list[str]:
-    """Pair every second link of the ring, beginning at `start`; give the nodes that are left."""
+    """Pair every second link of the ring, beginning at `start`; return the nodes that are left."""
     nodes = plan.ring
     usable = [node not in plan.evidence.measured.alone_bad and node not in plan.evidence.accused for node in nodes]
     for index in range(start, len(nodes) - 1 + start, 2):
@@ -92,7 +92,7 @@ def _alone_again(plan: RoundBuilder) -> None:
 def _in_question(evidence: Evidence, collective: str) -> list[str]:
     """The nodes to pair with good ones: suspects and those never paired.
 
-    Of a switch that seems slow for all its nodes a few stand for the others.
+    If a switch seems slow for all its nodes, a few of them represent the others.
     """
     chosen, of_group = [], dict[str, int]()
     for node in evidence.suspects(collective) + evidence.untested(collective):
@@ -132,7 +132,9 @@ def _follow_up(evidence: Evidence) -> Round | None:
 
 
 def _second_look(plan: RoundBuilder, collective: str) -> None:
-    """Where no limit is known and all good pairs share a node, measure one without it: they could be slow by it."""
+    """If every good pair contains the same node, that node may be an outlier that makes the others look slow: measure a
+    pair without it. Only needed when no limit for pairs is known.
+    """
     pairs, evidence = _good_pairs(plan, collective), plan.evidence
     shared = frozenset.intersection(*pairs) if len(pairs) > 1 else frozenset()
     if shared and (collective, 2) not in evidence.measured.rules.limits:
@@ -140,7 +142,9 @@ def _second_look(plan: RoundBuilder, collective: str) -> None:
 
 
 def _third_look(plan: RoundBuilder, collective: str) -> None:
-    """Where no limit is known and only one pair is good, repeat it: it could be a mistake, and all else slow by it."""
+    """If only one pair is good, it may be an outlier that makes the others look slow: repeat it. Only needed when no
+    limit for pairs is known.
+    """
     measured = plan.evidence.measured
     pairs, met = _good_pairs(plan, collective), measured.met[collective]
     alone = len(pairs) == 1 and len(met) > 1 and len(met[pairs[0]]) == 1

@@ -36,7 +36,7 @@ class RoundBuilder:
         return frozenset((first, second)) not in met and self.add("pair", collective, first, second)
 
     def with_good(self, collective: str, nodes: list[str]) -> list[str]:
-        """Pair each node with the nearest free one known to be good that it has not met; give those left over.
+        """Pair each node with the nearest free one known to be good that it has not met; return those left over.
 
         One of the same switch first, so that a slow uplink casts no doubt on a node.
         """

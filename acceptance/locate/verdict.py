@@ -1,4 +1,4 @@
-"""What is said at the end about nodes, links and switches, each with the measurements that show it. Pure."""
+"""The verdicts on nodes, links and switches, each with the measurements that show it. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from acceptance.locate.evidence import Evidence
 from acceptance.locate.measurements import CONFIRMATIONS
 from acceptance.locate.model import OUTCOMES, GroupVerdict, LinkVerdict, NodeVerdict, Result, Verdict
 
-_NAMED = 6  # measurements told as evidence at most
+_NAMED = 6  # measurements shown as evidence at most
 
 
 def verdict_of(evidence: Evidence) -> Verdict:
     """What the results so far say."""
     rest = evidence.rest()
     said = "not measured" if rest is None else "explained" if evidence.rest_passed(rest) else "unexplained"
-    stands_out = not evidence.measured.fleet.failed or _tells_apart(evidence)
-    nodes = tuple(_node(evidence, node, stands_out) for node in evidence.measured.fleet.nodes)
+    can_differ = not evidence.measured.fleet.failed or _distinguishable(evidence)
+    nodes = tuple(_node(evidence, node, can_differ) for node in evidence.measured.fleet.nodes)
     return Verdict(nodes, _links(evidence), _groups(evidence), said)
 
 
-def _node(evidence: Evidence, node: str, stands_out: bool) -> NodeVerdict:
+def _node(evidence: Evidence, node: str, can_differ: bool) -> NodeVerdict:
     measured = evidence.measured
     pairs = [result for own in measured.pairs.values() for result in own.get(node, [])]
     top = max(pairs, key=lambda result: result.value, default=None)
@@ -34,7 +34,7 @@ def _node(evidence: Evidence, node: str, stands_out: bool) -> NodeVerdict:
     if measured.group(node) in evidence.switches.inside:
         words = f"slow like every node of {measured.group(node)}: the switch, not the node"
         return NodeVerdict(node, "infrastructure", words, best)
-    return _not_accused(evidence, node, top, stands_out)
+    return _not_accused(evidence, node, top, can_differ)
 
 
 def _accused(evidence: Evidence, node: str, collective: str) -> NodeVerdict:
@@ -45,7 +45,7 @@ def _accused(evidence: Evidence, node: str, collective: str) -> NodeVerdict:
     return NodeVerdict(node, _kind(own), words, top.value or None)
 
 
-def _not_accused(evidence: Evidence, node: str, top: Result | None, stands_out: bool) -> NodeVerdict:
+def _not_accused(evidence: Evidence, node: str, top: Result | None, can_differ: bool) -> NodeVerdict:
     measured = evidence.measured
     best = top.value or None if top else None
     if top is None:
@@ -55,8 +55,10 @@ def _not_accused(evidence: Evidence, node: str, top: Result | None, stands_out: 
         if node in own and node not in measured.good_in[collective]:
             return _suspect(evidence, node, collective)
     words = words_of(evidence, top, node)
-    if not stands_out:
-        return NodeVerdict(node, "suspect", f"does not stand out: {words}, and no limit for a pair is known", best)
+    if not can_differ:
+        return NodeVerdict(
+            node, "suspect", f"does not differ from the others: {words}, and no limit for a pair is known", best
+        )
     failed = [result for result in measured.alone.get(node, []) if not measured.good(result)]
     if failed and len(failed) == len(measured.alone[node]):
         return NodeVerdict(node, "suspect", f"alone: {words_of(evidence, failed[0])}, like most nodes", best)
@@ -74,8 +76,8 @@ def _suspect(evidence: Evidence, node: str, collective: str) -> NodeVerdict:
     return NodeVerdict(node, "suspect", f"best pair {words_of(evidence, top, node)}; {why}", top.value or None)
 
 
-def _tells_apart(evidence: Evidence) -> bool:
-    """Whether a limit is known for pairs, or results that differ tell one node from another."""
+def _distinguishable(evidence: Evidence) -> bool:
+    """Whether nodes can be distinguished: a limit for pairs is known, or some results are bad."""
     measured = evidence.measured
     known = all((collective, 2) in measured.rules.limits for collective in measured.pairs)
     return known or any(not measured.good(r) for r in measured.results if r.kind in ("alone", "pair"))
@@ -139,13 +141,13 @@ def _kind(results: list[Result]) -> str:
 
 
 def _list(evidence: Evidence, results: list[Result]) -> str:
-    told = [f"{'+'.join(result.nodes)} {words_of(evidence, result)}" for result in results[:_NAMED]]
-    more = len(results) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "")
+    shown = [f"{'+'.join(result.nodes)} {words_of(evidence, result)}" for result in results[:_NAMED]]
+    more = len(results) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def words_of(evidence: Evidence, result: Result, node: str | None = None) -> str:
-    """A result in few words: the figure and what it was held against, or how it ended."""
+    """A result in few words: the figure and its bound, or how it ended."""
     measured = evidence.measured
     partner = f" with {result.partner(node)}" if node is not None else ""
     if result.outcome != "ok":

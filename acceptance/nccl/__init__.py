@@ -100,7 +100,7 @@ def _again(first: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _blocks(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Cut chunks at line ends; give blocks for `telling_lines`, and whether their last line had its line end.
+    """Cut chunks at line ends; return blocks for `telling_lines`, and whether their last line had its line end.
 
     An overlong line, one longer than a chunk even, keeps its first part only.
     """

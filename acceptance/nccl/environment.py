@@ -25,7 +25,7 @@ _MOST = 1_000
 
 
 def kept_environment(entries: Iterable[object]) -> dict[str, str]:
-    """Give what may be kept of entries NAME=VALUE; others, and whatever is no text, are dropped."""
+    """Return what may be kept of entries NAME=VALUE; others, and whatever is no text, are dropped."""
     kept: dict[str, str] = {}
     for entry in entries:
         if not isinstance(entry, str):

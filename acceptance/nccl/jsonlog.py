@@ -34,7 +34,7 @@ def looks_like_json(first: bytes) -> bool:
 
 
 def read_json(chunks: Iterator[bytes]) -> Log:
-    """Give the log of a `-J` file. Never raises because of what the file holds."""
+    """Return the log of a `-J` file. Never raises because of what the file holds."""
     log, table = Log(form="json"), Table(headed=True)
     log.begin(table)
     reader = _Reader(chunks)
@@ -91,7 +91,7 @@ class _Reader:
         self._decoder = json.JSONDecoder(parse_int=_integer)
 
     def peek(self) -> str:
-        """Give the next character that is neither blank nor a comma. Raises _Open where there is none."""
+        """Return the next character that is neither blank nor a comma. Raises _Open at the end."""
         while True:
             while self._position < len(self._text):
                 if self._text[self._position] not in _BETWEEN:
@@ -100,13 +100,13 @@ class _Reader:
             self._more()
 
     def expect(self, character: str) -> None:
-        """Step over `character`. Raises _Open if something else stands there."""
+        """Step over `character`. Raises _Open if the next one is another."""
         if self.peek() != character:
             raise _Open
         self._position += 1
 
     def value(self) -> Any:
-        """Give the next value. Raises _Open if it is not whole."""
+        """Return the next value. Raises _Open if it is not whole."""
         self.peek()
         wanted = 0
         while True:
@@ -129,14 +129,14 @@ class _Reader:
                 self._more()
 
     def items(self) -> Iterator[Any]:
-        """Give the items of a list, one by one. Raises _Open if it is not whole."""
+        """Return the items of a list, one by one. Raises _Open if it is not whole."""
         self.expect("[")
         while self.peek() != "]":
             yield self.value()
         self._position += 1
 
     def _mend(self) -> bool:
-        """Give bare inf and nan the form that Python reads; whether there were any."""
+        """Return bare inf and nan the form that Python reads; whether there were any."""
         rest, count = _BARE.subn(_python_number, self._text[self._position :])
         if count:
             self._text, self._position = rest, 0
@@ -229,7 +229,7 @@ def _row(result: dict[str, Any], size: int) -> Row | BadRow:
     if first is None:
         return BadRow(size, "its out-of-place side is missing")
     if not first.measured:
-        return BadRow(size, "its time or bandwidth is no number")
+        return BadRow(size, "its time or bandwidth is not a number")
     second = second if second is not None and second.measured else None
     count, kind = _whole(result.get("count")) or 0, _word(result.get("type")) or ""
     return Row(size, count, kind, _word(result.get("redop")), _whole(result.get("root")), first, second)

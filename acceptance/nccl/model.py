@@ -102,7 +102,7 @@ class BadRow:
 class Table:
     """One sweep. `closed` is true once its footer was seen; `reduced_max_bytes` is set when memory was too small.
 
-    headed: whether its header was seen; without it, nothing tells that its first rows are there.
+    headed: whether its header was seen; without it, its first rows may be missing.
     sizes: how many sizes the program said it would measure, None where it did not say.
     """
 
@@ -141,7 +141,7 @@ class Table:
         elif self.out_of_bounds is None:
             faults.append("its count of wrong values is missing")
         elif finite(self.average_busbw) is None:
-            faults.append("its average bus bandwidth is no number")
+            faults.append("its average bus bandwidth is not a number")
         return faults
 
     @property
@@ -150,7 +150,7 @@ class Table:
         return not self.faults
 
     def row(self, size: int) -> Row | None:
-        """Give the row of `size` bytes, the last one where the sweep was repeated."""
+        """Return the row of `size` bytes, the last one where the sweep was repeated."""
         for row in reversed(self.rows):
             if row.size == size:
                 return row
@@ -216,7 +216,7 @@ class Network:
         return bool(self.hosts or self.red_flags)
 
     def values(self, name: str) -> list[Any]:
-        """Give the different values of one attribute over all hosts, sorted."""
+        """Return the different values of one attribute over all hosts, sorted."""
         found = {getattr(host, name) for host in self.hosts.values()}
         return sorted(value for value in found if value is not None)
 
@@ -236,7 +236,7 @@ class Log:
     """Everything that was read from one file.
 
     failures are what nccl-tests itself said; events are what the launcher or the scheduler said about its end;
-    warnings are what this reader says about the log. environment: what a `-J` file tells of it, without secrets.
+    warnings are what this reader says about the log. environment: from a `-J` file, without secrets.
     """
 
     tables: list[Table] = field(default_factory=list)

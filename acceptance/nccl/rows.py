@@ -1,6 +1,6 @@
 """The rows of an nccl-tests table, as they are printed: in three pieces, with anything in between.
 
-The lead (size, count, type, operation, root) is found by the name of the data type, wherever it stands in the line.
+The lead (size, count, type, operation, root) is found by the name of the data type, wherever it is in the line.
 The cells of the two sides follow it, on the same line or, when something was printed in between, on a later one.
 A cell at the very end of the input may be cut short; it counts as whole only if nothing could have followed it.
 """
@@ -25,9 +25,8 @@ _ROOT = re.compile(r"\s+(-?\d{1,9})(?=\s|$|[A-Za-z\[])")
 _CELL = re.compile(r"\s+(-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,4})?|-?nan|-?inf|N/A)(?=\s|$)")
 _ERROR = re.compile(r"\d(?:\.\d+)?e[+-]\d{2,3}|N/A|-?nan|-?inf")  # how a difference was printed before 2.13
 _WRONG = re.compile(r"\d{1,19}|\d(?:\.\d+)?e\+\d{2,3}|N/A")  # and how a count is
-_BLANK_REDOP = (
-    8  # spaces that alltoall printed in place of the operation before 2.13; before an operation there are fewer
-)
+# Spaces that alltoall printed in place of the operation before 2.13; before an operation there are fewer.
+_BLANK_REDOP = 8
 PIECE = 4  # cells that nccl-tests prints at once
 _BLANK_SIDE = re.compile(r" {28,}(?=\S)")  # what it prints for a side that it did not measure (trace replay)
 _TYPE_BYTES = {"char": 1, "uchar": 1, "int": 4, "half": 2, "bfloat16": 2, "float": 4, "double": 8}
@@ -52,7 +51,7 @@ class Columns:
 
 
 def read_columns(line: str) -> Columns | None:
-    """Give the columns if `line` is a table's header, else None."""
+    """Return the columns if `line` is a table's header, else None."""
     words = line.replace("#", " ", 1).split()
     starts = [i for i, word in enumerate(words) if word in ("time", "cputime")]
     if len(starts) != 2 or "algbw" not in words or "busbw" not in words:
@@ -135,7 +134,7 @@ class PartialRow:
         return 0 < cells <= missing and cells % PIECE == 0
 
     def finish(self) -> Row | BadRow:
-        """Give the row, or why it cannot be used."""
+        """Return the row, or why it cannot be used."""
         side = self.columns.side
         whole = len(self.cells) - (0 if self.settled else 1)
         fault = self._fault(whole)
@@ -146,7 +145,7 @@ class PartialRow:
         if first is None or (second is None and whole >= 2 * side):
             return BadRow(self.size, "its time, size and bandwidth contradict each other")
         if not first.measured:
-            return BadRow(self.size, "its time or bandwidth is no number")
+            return BadRow(self.size, "its time or bandwidth is not a number")
         if second is not None and not second.measured:
             second = None
         return Row(self.size, self.count, intern(self.type), self.redop, self.root, first, second)
@@ -188,7 +187,7 @@ class PartialRow:
         return _has_decimals(cells[0], ((10_000.0, 1),)) and all(_has_decimals(cell, bandwidths) for cell in cells[1:3])
 
     def _consistent(self, printed: str, time_us: float, algbw: float) -> bool:
-        """Hold size / time against the algorithm bandwidth, within what the printed digits leave open.
+        """Compare size / time with the algorithm bandwidth, within the precision of the printed digits.
 
         Hypercube's bandwidth leaves out a rank's own share, (n-1)/n: rows without an operation may be up to half lower.
         """
@@ -229,7 +228,7 @@ def _has_decimals(cell: str, rules: tuple[tuple[float, int], ...]) -> bool:
 
 
 def read_lead(text: str, columns: Columns) -> tuple[PartialRow, int] | None:
-    """Find the lead of a row in `text`; give the row without cells and the position behind the lead."""
+    """Find the lead of a row in `text`; return the row without cells and the position behind the lead."""
     lead = LEAD.search(text)
     if lead is None and not columns.redop and columns.root is False:
         lead = _LAST_IN_LEAD.search(text)
@@ -256,7 +255,7 @@ def read_lead(text: str, columns: Columns) -> tuple[PartialRow, int] | None:
 
 
 def _count_cells(text: str, position: int) -> tuple[int, int]:
-    """Count the cells from `position` on; give the count and where they end."""
+    """Count the cells from `position` on; return the count and where they end."""
     cells = 0
     while True:
         cell = _CELL.match(text, position)

@@ -5,9 +5,9 @@ that say nothing of the tests and next to nothing of the network. A handful of s
 a GB/s to four, name the lines that are not of that kind. A block has its line ends in front of its lines:
 b"\\nfirst\\nsecond".
 
-A dull line can hide something: where processes write through pipes, a line may be cut by the size of a buffer, and what
-stands behind the cut is another process's. `quick_lines` finds failures there, but not every row; then rows are missing
-or the cut line's other end stands alone. Who sees either reads the log again with `thorough_lines`.
+A dull line can hide something: where processes write through pipes, a buffer's size can cut a line, and the text after
+the cut is another process's. `quick_lines` finds failures there, but not every row. Then rows are missing, or the rest
+of the cut line is on a line of its own; in either case the caller reads the log again with `thorough_lines`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _NOT_CLEAN = re.compile(rb"\n(?!\S+ \[\d+\] NCCL INFO )")
 
 
 def hides_a_failure(block: bytes) -> bool:
-    """Whether a failure may stand in `block`, behind a cut line perhaps: then it is read thoroughly."""
+    """Whether `block` may contain a failure, perhaps after a cut line: then it is read thoroughly."""
     return any(mark in block for mark in _MARKS)
 
 
 def quick_lines(block: bytes) -> list[Entry]:
-    """Give the lines of `block` that say something, in order; for a block in which nothing is hidden."""
+    """Return the lines of `block` that say something, in order; for a block in which nothing is hidden."""
     entries: list[Entry] = _PLAIN.findall(block)
     if len(entries) > 200 and sum(not host for host, _, _, _ in entries) > len(entries) // 2:
         entries = _PREFIXED.findall(block)  # the lines have a prefix: look past it
@@ -57,7 +57,7 @@ def quick_lines(block: bytes) -> list[Entry]:
 
 
 def thorough_lines(block: bytes) -> Iterator[bytes]:
-    """Give the lines of `block` that say something of the tests, in order; also what stands behind a cut dull line."""
+    """Return the lines of `block` that are about the tests, in order, and the text after a cut dull line."""
     starts = {found.start() for found in _NOT_CLEAN.finditer(block)}
     starts.update(block.rfind(b"\n", 0, found.start()) for found in _WIDE.finditer(block))
     for mark in _MORE_MARKS:

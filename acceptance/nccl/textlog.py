@@ -10,7 +10,7 @@ from acceptance.nccl.rows import Columns, PartialRow, read_columns, read_lead
 from acceptance.nccl.sieve import hides_a_failure, quick_lines, thorough_lines
 
 _MOST = 10_000  # failures and events kept of one log; a job of 1,000 ranks prints a few thousand
-_LONGEST_LINE = 1 << 16  # bytes of a line that are read; nothing of interest stands behind them
+_LONGEST_LINE = 1 << 16  # bytes of a line that are read; nothing of interest follows them
 _MOST_DEVICES = 100_000
 _TAG = re.compile(r"<std(?:out|err)>:")  # mpirun --tag-output and --timestamp-output, anywhere in a line
 _TAG_HEAD = re.compile(r"(?:\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})?(?:\[\d{1,7},\d{1,7}\])?$")
@@ -72,7 +72,7 @@ class TextReader:
     """Builds a Log from blocks of lines. Call `block` for each, then `end`; neither raises, whatever they hold.
 
     network: reads what NCCL itself says.
-    doubtful: between NCCL's lines stood one that nobody knows: the end of a line that a pipe's buffer cut, perhaps.
+    doubtful: an unknown line was between NCCL's lines, perhaps the end of a line that a pipe's buffer cut.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class TextReader:
         self._after_comment = first == "#"
 
     def _line(self, text: str, ended: bool) -> bool:
-        """Read one line; give whether it is of a table's row. ended: it had a line end, unlike a killed job's last."""
+        """Read one line; return whether it belongs to a row. ended: it had a line end, unlike a killed job's last."""
         if text.startswith("#  Rank") and "Test " not in text and "error: " not in text:
             self._read_device(text)
             return False
@@ -158,7 +158,7 @@ class TextReader:
             self.log.keep(self._open_table(), row)
 
     def _open_table(self) -> Table:
-        """Give the table that rows go to; one without a header begins with its first row."""
+        """Return the table that rows go to; one without a header begins with its first row."""
         if self._table is None:
             self._table = Table(self._collective, reduced_max_bytes=self._reduced)
             self._reduced = None

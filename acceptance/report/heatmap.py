@@ -1,4 +1,4 @@
-"""The heat map of pairs: where each cell stands and how it looks. The page's template draws it as SVG."""
+"""The heat map of pairs: position and look of each cell. The page's template draws it as SVG."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from acceptance.report.model import LaunchReport, Report
 from acceptance.text import gb_text
 
 MOST_NODES = 48  # a side; of larger fleets the nodes of bad pairs come first
-_WITH_FIGURES = 16  # nodes up to which the figures stand in the cells
+_WITH_FIGURES = 16  # up to this many nodes the cells show their figures
 _CELL, _SMALL_CELL = 44, 18  # pixels
 _LONGEST_NAME = 22  # characters
-# Share of the best pair's bandwidth from which on a colour is used; dark is slow, and tells itself apart in grey too.
+# Each colour is used from this share of the best pair's bandwidth on. Dark is slow: the steps differ in grey too.
 _STEPS = (
     (0.95, "#dcebf7", "95 % of the best and more"),
     (0.85, "#9ec5e8", "85 %"),

@@ -12,7 +12,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")  # characters tha
 
 
 def render_junit(report: Report) -> str:
-    """Give the XML text."""
+    """Return the XML text."""
     suites = ElementTree.Element("testsuites", name="acceptance")
     for test in report.tests:
         seconds = test.job.seconds if test.job else 0

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing beside itself."""
+"""The report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGE = "plotly.js-basic-dist-min"
 
 
 def render_page(report: Report) -> str:
-    """Give the page. Without the plot library it says so and has the tables."""
+    """Return the page. Without the plot library it says so and has the tables."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters.update(size=size_text, gb=gb_text)
     environment.globals["bounds_of"] = _bounds
@@ -32,7 +32,7 @@ def render_page(report: Report) -> str:
 
 
 def script_json(value: Any) -> str:
-    """JSON that may stand inside a script element: no '<', so no text can end the element."""
+    """JSON for a script element: it has no '<', so no text in it can end the element."""
     return json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -1,8 +1,8 @@
 """One job that holds the nodes of a search, and runs the rounds that are put before it one after another.
 
 So no round waits in the queue, no node is scaled down between two rounds, and each launch's exit code is known
-without accounting. The job's script (holder.sbatch.j2) reads ROUNDS line by line, each the name of a script beside it;
-it ends by itself when STOP is there, or when nobody gave it a round for a while: a killed runner holds no node.
+without accounting. The job's script (holder.sbatch.j2) reads ROUNDS line by line, each the name of a script in
+the same directory. It ends when STOP exists, or after a while without a new round: a killed runner holds no node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from acceptance.runner.follow import Follower
 
 ROUNDS, STOP = "locate-rounds.txt", "locate-stop"
 NAME = "locate"
-IDLE_S = 120  # seconds without a new round after which the job ends by itself
+IDLE_S = 120  # seconds without a new round after which the job ends
 _POLL_S = 0.3
 _SLACK_S = 60  # seconds beyond a round's own bound before it counts as stuck
 _CLOSE_S = 20  # seconds that the job gets to see STOP before it is cancelled
@@ -43,7 +43,7 @@ class Allocation:
             self._give_up(trouble)
 
     def run(self, script: Path, status: Path, parts: int, timeout_s: int) -> dict[int, int]:
-        """Let the job run one round's script; give the exit codes by the number of the part, from 0.
+        """Let the job run one round's script; return the exit codes by the number of the part, from 0.
 
         There are fewer than `parts` if something went wrong: see `trouble` and `ended`. timeout_s: the bound of each
         part, which run at the same time.
@@ -79,7 +79,7 @@ class Allocation:
         until, trouble = time.monotonic() + _CLOSE_S, ""
         while (info := self._follower.ask(self._job_id)) is not None and not info.final and not trouble:
             if time.monotonic() > until:
-                trouble = "did not end when it was told to"
+                trouble = "did not end on request"
             else:
                 self._follower.stop.sleep(_POLL_S)
         self._follower.end(self._job_id, info, trouble, self._directory / f"{NAME}.status", 0)

@@ -17,7 +17,7 @@ from acceptance.runner.follow import Follower, JobOutcome
 from acceptance.runner.judged import JudgedLog, judge_test
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord
 from acceptance.runner.script import FINDER, common_values, job_name, render, slurm_minutes, source, sweep_arguments
-from acceptance.runner.search import begin, locate
+from acceptance.runner.search import Search, begin
 from acceptance.runner.slurm import Node, Slurm, submit_argv
 from acceptance.runner.stop import Stop
 from acceptance.scenario.model import Scenario, Test
@@ -30,7 +30,7 @@ def now() -> str:
 
 
 def make_run_directory(output: Path, partition: str) -> Path:
-    """Make a directory of its own below `output`; its name is the run's id. Raises ExternalError."""
+    """Make a new directory below `output`; its name is the run's id. Raises ExternalError."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ class Campaign:
             self._search(self.record.locate, nodes)
 
     def _follow(self, test: Test, nodes: list[Node], log_path: Path, record: TestRecord | None) -> TestRecord:
-        """See one test to its end: the job of an interrupted run if there is one, else one of its own."""
+        """Follow one test to its end: the job of an interrupted run if there is one, else a new job."""
         script, status = (self.directory / f"{test.name}.{end}" for end in ("sbatch", "status"))
         name = job_name(self.directory, test.name)
         job_id = None
@@ -227,7 +227,7 @@ class Campaign:
             return
         record.trouble = None
         known = [node for node in nodes if node.name in record.nodes]
-        locate(self.scenario, record, known, self.directory, self._follower, self._say, self._save)
+        Search(self.scenario, record, known, self.directory, self._follower, self._say, self._save).run()
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(22, "is no plain file", str(path))
+        raise OSError(22, "is not a plain file", str(path))
     return descriptor
 
 
@@ -44,7 +44,7 @@ def read_log(path: Path) -> Log:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file in one step: beside its place, then renamed."""
+    """Write a file in one step: under another name in the same directory, then renamed."""
     part = path.with_name(f".{path.name}.part")
     with suppress(FileNotFoundError):
         part.unlink()

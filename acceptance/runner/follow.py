@@ -15,7 +15,7 @@ from acceptance.runner.slurm import JobInfo, Slurm
 from acceptance.runner.stop import Stop
 
 _T = TypeVar("_T")
-_PATIENCE_S = 120  # seconds that slurmctld may be away (it restarts in a few) before a job counts as lost
+_PATIENCE_S = 120  # seconds that slurmctld may be down (it restarts in a few) before a job counts as lost
 _SLACK_S = 180  # seconds that Slurm may take to end a job that reached its limit
 _POLL_S = (0.3, 2.0)  # first and longest time between two questions
 _NOT_STARTED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
@@ -52,7 +52,10 @@ class Follower:
         self._running: set[int] = set()
 
     def submit(self, script: Path, output: Path, job_name: str) -> int:
-        """Submit `script`; give the job's id. A slurmctld that is away is waited for, and never given a second job."""
+        """Submit `script`; return the job's id.
+
+        If slurmctld is down, wait for it; a job that it already has is not submitted twice.
+        """
         until = time.monotonic() + _PATIENCE_S
         while True:
             self.stop.check()
@@ -70,7 +73,7 @@ class Follower:
             return self.adopt(job_id)
 
     def adopt(self, job_id: int) -> int:
-        """Take a job that an earlier run of this program submitted for its own."""
+        """Add a job that an earlier run of this program submitted to the jobs of this run."""
         self._running.add(job_id)
         return job_id
 
@@ -83,7 +86,7 @@ class Follower:
         return outcome
 
     def end(self, job_id: int, info: JobInfo | None, trouble: str, status: Path, seconds: float) -> JobOutcome:
-        """Leave a job that has ended, or cancel it where `trouble` says which bound it exceeded; how it ended."""
+        """Return how a job ended. It is cancelled first if `trouble` says which bound it exceeded."""
         if trouble:
             self.slurm.cancel(job_id)
         self._running.discard(job_id)
@@ -103,7 +106,7 @@ class Follower:
             delay = min(delay * 1.3, _POLL_S[1])
 
     def cancel_all(self) -> list[int]:
-        """Cancel the jobs that this run started and that have not ended; give their ids. Never raises."""
+        """Cancel the jobs that this run started and that have not ended; return their ids. Never raises."""
         cancelled = []
         for job_id in sorted(self._running):
             try:
@@ -135,11 +138,11 @@ class Follower:
         return f"waited {self._queue_timeout_s} s in the queue (Slurm's reason: {info.reason})"
 
     def ask(self, job_id: int) -> JobInfo | None:
-        """Ask for the job's state; outlive a slurmctld that is away for a while."""
+        """Ask for the job's state; wait if slurmctld is down for a while."""
         return self._patiently(lambda: self.slurm.job(job_id))
 
     def ask_name(self, job_name: str) -> int | None:
-        """Ask for the id of the job of this name; outlive a slurmctld that is away for a while."""
+        """Ask for the id of the job of this name; wait if slurmctld is down for a while."""
         return self._patiently(lambda: self.slurm.find(job_name))
 
     def _patiently(self, question: Callable[[], _T]) -> _T:

@@ -35,7 +35,7 @@ class LocateRecord:
     """The search for the node to blame.
 
     sizes: bytes by collective; limits: [collective, nodes, GB/s]; pair_limit: the GB/s that a pair of the test's own
-    collective must reach, None where unknown; relative: whether pairs are held against each other as well; groups:
+    collective must reach, None where unknown; relative: whether pairs are compared with each other as well; groups:
     node -> its switch; full_scale_failed: whether a run over all nodes failed before (else none was measured).
     """
 
@@ -60,7 +60,7 @@ class LocateRecord:
 
     @property
     def done(self) -> bool:
-        """Whether the search came to its end by itself."""
+        """Whether the search ended regularly."""
         return self.ended and self.trouble is None
 
     def fleet(self) -> Fleet:

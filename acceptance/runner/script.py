@@ -1,4 +1,4 @@
-"""Writing the job scripts from the templates beside this file. Every value is checked before and quoted in them."""
+"""Writing the job scripts from the templates in this package. Every value is checked first, and quoted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def environment(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def job_name(directory: Path, what: str) -> str:
-    """The name of a job of this run: its own, so that a runner that was killed can be told which job was its."""
+    """The name of a job of this run; unique, so a resumed run finds the job of a runner that was killed."""
     return f"acceptance-{what}-{directory.name}"
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from acceptance.command import call
 from acceptance.errors import ExternalError
 
 _CALL_TIMEOUT_S = 60
@@ -82,37 +82,12 @@ class Slurm:
         self._env["PATH"] = f"{self._env.get('PATH', '/usr/bin:/bin')}:/opt/slurm/bin"
 
     def call(self, argv: list[str]) -> str:
-        """Run one command and give its output.
-
-        It runs in its own session, so that a Ctrl-C at the terminal reaches this program and not the command.
-        """
-        try:
-            done = subprocess.run(
-                argv,
-                capture_output=True,
-                check=False,
-                encoding="utf-8",
-                env=self._env,
-                errors="replace",
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                timeout=_CALL_TIMEOUT_S,
-            )
-        except FileNotFoundError:
-            raise ExternalError(
-                f"{argv[0]}: is not on this machine's PATH nor in /opt/slurm/bin. Hint: run this on the head node"
-            ) from None
-        except subprocess.TimeoutExpired:
-            raise ExternalError(
-                f"{argv[0]}: gave no answer within {_CALL_TIMEOUT_S} s. Hint: is slurmctld running? try `scontrol ping`"
-            ) from None
-        if done.returncode:
-            said = (done.stderr or done.stdout).strip()[:500]
-            raise ExternalError(f"{argv[0]}: exit {done.returncode}: {said}. Hint: try `scontrol ping` and `sinfo`")
-        return done.stdout
+        """Run one command and return its output."""
+        missing = " nor in /opt/slurm/bin. Hint: run this on the head node"
+        return call(argv, _CALL_TIMEOUT_S, missing, "Hint: try `scontrol ping` and `sinfo`", self._env)
 
     def nodes(self, partition: str) -> list[Node]:
-        """Give the nodes of `partition`, in Slurm's order."""
+        """Return the nodes of `partition`, in Slurm's order."""
         found = []
         for line in self.call(["scontrol", "show", "node", "--oneliner"]).splitlines():
             if partition in _field(line, "Partitions").split(","):
@@ -122,7 +97,7 @@ class Slurm:
         return found
 
     def submit(self, script: Path, directory: Path, output: Path) -> int:
-        """Submit a script; give the job's id."""
+        """Submit a script; return the job's id."""
         said = self.call(submit_argv(script, directory, output))
         found = re.match(r"(\d{1,10})(?:;|\s|$)", said)
         if found is None:
@@ -130,7 +105,7 @@ class Slurm:
         return int(found[1])
 
     def job(self, job_id: int) -> JobInfo | None:
-        """Give a job's state; None if Slurm has forgotten it, its accounting too where there is one."""
+        """Return a job's state; None if Slurm has forgotten it, its accounting too where there is one."""
         try:
             text = self.call(["scontrol", "show", "job", str(job_id), "--oneliner"])
         except ExternalError as fault:
@@ -159,7 +134,7 @@ class Slurm:
         return JobInfo(found[1], "", int(found[2]), int(found[3]), nodes)
 
     def find(self, job_name: str) -> int | None:
-        """The id of the job of this name that is queued or runs, or ended a moment ago; None if there is none."""
+        """The id of the job of this name that is queued or runs, or ended a moment ago, or None."""
         said = self.call(["squeue", "--noheader", "--states=all", f"--name={job_name}", "--format=%A"]).split()
         return max((int(one) for one in said if one.isdigit()), default=None)
 

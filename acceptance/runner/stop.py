@@ -1,4 +1,4 @@
-"""Being told to stop. A signal only sets a flag; the loops look at it, so that no job id is ever lost in between."""
+"""Stopping on a signal. The handler only sets a flag that the loops check, so no job id is lost in between."""
 
 from __future__ import annotations
 

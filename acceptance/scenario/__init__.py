@@ -1,4 +1,4 @@
-"""Scenarios: the file that says what is measured and what it is held against."""
+"""Scenarios: the file that says what is measured, and the limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a scenario file. Every fault is found in one go and told with place, value, rule and repair."""
+"""Reading a scenario file. All faults are reported at once, each with place, value, rule and repair."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class _Reader:
         return items
 
     def close(self) -> None:
-        """Refuse what nobody asked for."""
+        """Report the keys that are not known."""
         for key in self.value:
             if key not in self.known:
                 near = difflib.get_close_matches(key, self.known, 1)
@@ -140,19 +140,19 @@ def check_scenario(value: Any, where: str) -> Scenario:
 
 
 def load_own(directory: Path) -> Scenario:
-    """The scenario of a run from its directory, which may be somebody else's: a pipe is not waited for.
+    """Return the scenario of a run from its directory. Another user may own it, so a pipe in it is not waited for.
 
     Raises:
         InputError: it is not there, or has faults.
     """
     path = directory / "scenario.json"
     if path.exists() and not path.is_file():
-        raise InputError([f"{path}: is no plain file. Hint: give the directory of a run"])
+        raise InputError([f"{path}: is not a plain file. Hint: give the directory of a run"])
     return load_scenario(path)
 
 
 def read_values(path: Path, site: Path | None = None) -> Any:
-    """The scenario's JSON, decoded, with the site's values in the place of its own.
+    """The scenario's JSON, decoded, with the site's values replacing those of the file.
 
     A site file is an object: `each_test` changes values of every test, `test` those of the tests it names, every
     other key takes the place of the scenario's. It is for what differs from the hardware that the scenario was written
@@ -179,7 +179,7 @@ def read_values(path: Path, site: Path | None = None) -> Any:
 
 
 def search_values(value: Any, partition: str | None, collective: str | None) -> Any:
-    """The values of a search by itself: one test, which says what its pairs measure. None leaves a value as it is."""
+    """The values of a search alone: one test, which says what its pairs measure. None leaves a value as it is."""
     if not isinstance(value, dict) or not isinstance(value.get("tests"), list) or not value["tests"]:
         return value
     tests, locate = value["tests"], value.get("locate") or {}

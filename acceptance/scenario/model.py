@@ -1,4 +1,4 @@
-"""A scenario: what is to be measured on which cluster, and what it is held against."""
+"""A scenario: what is measured on which cluster, and the limits that it is compared with."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class Test:
 
 @dataclass(frozen=True)
 class Limit:
-    """A number that the out-of-place bus bandwidth at one size is held against, in GB/s.
+    """A limit of the out-of-place bus bandwidth at one size, in GB/s.
 
     nodes_min..nodes_max: node counts it holds for. Below `fail_below` is a failure, below `warn_below` a warning.
-    note: how it was found, where it is not one that stands in a file.
+    note: how it was derived, None if it is from a file.
     """
 
     collective: str

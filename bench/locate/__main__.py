@@ -2,7 +2,7 @@
 
     python -m bench.locate [--trials 1000] [--sizes 2,3,...]
 
-Three tables: verdicts by fleet size; the planner beside three plain methods on the same fleets; the time of one
+Three tables: verdicts by fleet size; the planner and three plain methods on the same fleets; the time of one
 decision for 1024 nodes. The last line sums up.
 """
 
@@ -43,7 +43,7 @@ class Tally:
 
 
 def simulate(count: int, trials: int) -> Tally:
-    """Run seeded trials of one size; every node, link and switch that is told wrongly counts."""
+    """Run seeded trials of one size; every wrong verdict on a node, link or switch counts."""
     tally = Tally(count)
     for seed in range(trials):
         dice = random.Random(count * 100_003 + seed)  # noqa: S311 - a seed, so that a trial can be repeated
@@ -107,7 +107,7 @@ def slowest_decision(count: int, trials: int) -> float:
 
 
 def main() -> int:
-    """Print the tables; give 0 if every target is met."""
+    """Print the tables; return 0 if every target is met."""
     parser = argparse.ArgumentParser(description="Simulate the search for bad nodes.")
     parser.add_argument("--trials", type=int, default=1000, help="seeded trials a size (1000)")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of nodes, by commas")
@@ -146,7 +146,7 @@ def _show_verdicts(sizes: list[int], trials: int) -> list[Tally]:
 
 
 def _show_methods() -> float:
-    """Print the comparison; give how many times more launches the tournament of the largest fleet needs."""
+    """Print the comparison; return how many times more launches the tournament of the largest fleet needs."""
     print("\n nodes  method                       trials   rounds  launches  bad found  good accused")
     times = 1.0
     for size in COMPARED:

@@ -1,6 +1,6 @@
 """Three plain ways to look for bad nodes, to compare the planner with.
 
-Each measures alltoall and, unlike the planner, is told what the healthy reach; below 94 % of that a launch is bad.
+Each measures alltoall and, unlike the planner, knows what the healthy reach; below 94 % of that a launch is bad.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Effort:
     accused: set[str] = field(default_factory=set)
 
     def measure(self, sets: list[tuple[str, ...]]) -> list[bool]:
-        """Measure sets of nodes that share none, in one round; give which are good."""
+        """Measure sets of nodes that share none, in one round; return which are good."""
         launches = tuple(Launch("pair" if len(nodes) == 2 else "block", COLLECTIVE, nodes) for nodes in sets)
         results = self.site.measure(launches, self.rounds, self.noise)
         self.rounds += 1

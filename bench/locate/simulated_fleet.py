@@ -26,7 +26,7 @@ NODE_FAULTS = ("network", "inside", "hang", "hang in pairs", "failed", "wrong da
 
 @dataclass
 class Site:
-    """A fleet and its faults. Factors are shares of the healthy speed; 0 stands for a hang."""
+    """A fleet and its faults. Factors are shares of the healthy speed; 0 is a hang."""
 
     fleet: Fleet
     limits: bool = True
@@ -153,7 +153,7 @@ def group_by(nodes: tuple[str, ...], size: int) -> dict[str, str]:
 def random_site(count: int, dice: random.Random, kinds: tuple[str, ...] = NODE_FAULTS) -> Site:
     """A fleet with 0 to 5 bad nodes, now and then a slow link or switch, its topology and limits known or not.
 
-    What is slow loses at least 15 %. Without limits the bad are fewer than the good: else nothing tells which is which.
+    A slow part loses at least 15 %. Without limits the bad are fewer than the good: else they look alike.
     """
     nodes = node_names(count)
     sizes = [size for size in (4, 8, 16, 32) if 2 * size <= count]
@@ -161,7 +161,7 @@ def random_site(count: int, dice: random.Random, kinds: tuple[str, ...] = NODE_F
     site = Site(Fleet(nodes, groups), limits=dice.random() < 0.5)
     for node in dice.sample(nodes, min(dice.randint(0, 5), count - 1 if site.limits else (count - 1) // 2)):
         break_node(site, node, dice.choice(kinds), dice.uniform(0.1, 0.85))
-    # A switch with fewer than three healthy nodes cannot be told from bad nodes.
+    # A switch with fewer than three healthy nodes cannot be distinguished from bad nodes.
     healthy = Counter(group for node, group in groups.items() if node not in site.bad_nodes)
     names = sorted(group for group, size in healthy.items() if size > 2)
     if count >= 16 and len(set(groups.values())) > 2 and names and dice.random() < 0.2:
@@ -185,7 +185,7 @@ def run_all(site: Site, noise: random.Random, collective: str = "all_reduce") ->
 
 
 def break_node(site: Site, node: str, kind: str, factor: float) -> None:
-    """Give a node one of NODE_FAULTS."""
+    """Return a node one of NODE_FAULTS."""
     if kind == "network":
         site.network[node] = factor
     elif kind == "inside":
@@ -206,7 +206,7 @@ class Score:
 
 
 def decidable(site: Site) -> bool:
-    """Whether pairs can tell at all who is to blame: most nodes are healthy, and there are two to compare with.
+    """Whether pairs can show which node is to blame: most nodes are healthy, and there are two to compare with.
 
     Three where no limit is known: two healthy nodes make one pair, and nothing says that it is fast.
     """

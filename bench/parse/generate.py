@@ -19,7 +19,7 @@ RANKS = NODES * GPUS
 
 
 def write_log(path: Path, size: int) -> int:
-    """Write whole jobs until the file has `size` bytes at least; give the number of jobs."""
+    """Write whole jobs until the file has `size` bytes at least; return the number of jobs."""
     jobs = 0
     with path.open("wb") as stream:
         while stream.tell() < size:

@@ -1,4 +1,4 @@
-"""The straightforward reader that the parser is held against: line by line, one regular expression for each fact."""
+"""The straightforward reader that the parser is compared with: line by line, one regular expression for each fact."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class LoopbackSlurm:
     port: int
     env: dict[str, str] = field(default_factory=dict)
     nodes: int = NODES
-    more: str = ""  # further lines of slurm.conf; ROOT stands for the root
+    more: str = ""  # further lines of slurm.conf; ROOT is replaced by the root
     before: Callable[[LoopbackSlurm], None] | None = None  # called when munge runs, before the other daemons
 
     def start(self) -> None:
@@ -210,12 +210,12 @@ PartitionName=train Nodes=gpu-[1-{self.nodes}] Default=YES MaxTime=INFINITE Stat
         return "\n".join([*kept, self.more.replace("ROOT", str(self.root))]) + "\n"
 
 
-def free_ports(count: int, beside: int = 0) -> int:
+def free_ports(count: int, away_from: int = 0) -> int:
     """The first of `count` ports in a row that are free now, away from the range for outgoing connections.
 
-    beside: how far to stay from ports that were given out just now and that nobody listens on yet.
+    away_from: how far to stay from ports that were just handed out and have no listener yet.
     """
-    for first in range(20000 + beside + os.getpid() % 5000, 32000, count):
+    for first in range(20000 + away_from + os.getpid() % 5000, 32000, count):
         sockets = []
         try:
             for port in range(first, first + count):

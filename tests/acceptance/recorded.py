@@ -73,7 +73,7 @@ def idle(names: list[str]) -> dict[str, dict[str, str | None]]:
 
 
 def located(names: list[str], slow: str, hanging: str) -> LocateRecord:
-    """A search by pairs that names a slow node and a hanging one; as its record stands in run.json."""
+    """A search by pairs that names a slow node and a hanging one; as its record is in run.json."""
     noise = random.Random(1)  # noqa: S311 - makes figures, no secrets
     results = [
         Result(0, "alone", "all_reduce", (n,), "ok", 480.1, f"locate-1-{i + 1}.out") for i, n in enumerate(names)

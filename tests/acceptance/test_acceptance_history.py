@@ -51,7 +51,7 @@ class Site:
         self.root, self.path, self.said = root, root / "history.sqlite", []  # type: ignore[var-annotated]
 
     def run(self, number: int, top: float, **changes: Any) -> Path:
-        """Record a run that reached `top` GB/s at 4 GiB; accepted from 400 on unless told otherwise."""
+        """Record a run that reached `top` GB/s at 4 GiB; accepted from 400 on by default."""
         values = {"run_id": run_id(number), "started": stamp(number), "text": log_of(sweep(top))}
         directory = run_directory(self.root, **{**values, **changes})
         remember(self.path, write_report(directory), self.said.append)
@@ -338,9 +338,9 @@ def test_rebuild_adds_what_is_missing_and_replaces_what_is_broken(
     (site.root / "half/run.json").write_text("{")
     broken(site.path, "garbage")
     assert main(["history", "--output", str(site.root), "--rebuild"]) == 0
-    told = capsys.readouterr()
-    assert f"{site.path}: 2 runs of {site.root}" in told.out
-    assert "half/scenario.json: No such file or directory" in told.err
+    shown = capsys.readouterr()
+    assert f"{site.path}: 2 runs of {site.root}" in shown.out
+    assert "half/scenario.json: No such file or directory" in shown.err
     (aside,) = site.root.glob("history.sqlite.corrupt-*")
     assert aside.read_bytes().startswith(b"no database")
     assert site.rows("SELECT COUNT(*) FROM runs") == [(2,)]
@@ -422,7 +422,7 @@ def healthy(count: int, seed: int = 3) -> list[float]:
         ([*healthy(5), *[460 + n for n in range(5)]], "degraded"),
         ([*healthy(14), 460, 461, 462], "degraded"),
         ([*healthy(9), *[460 + n / 10 for n in range(15)]], "degraded"),  # and still is, 15 runs later
-        ([*healthy(6), 460, 461, 480.1], "steady"),  # too little to tell
+        ([*healthy(6), 460, 461, 480.1], "steady"),  # too little evidence
         ([*healthy(9), *[500 + n for n in range(6)]], "steady"),  # faster is no degradation
         ([480.0 + n / 100 for n in range(12)][::-1], "steady"),  # significant, but 0.02 %
         ([*[600.0] * 10, *healthy(24)], "steady"),  # what was long ago does not count
@@ -513,10 +513,10 @@ def test_history_tells_the_trend(degraded: Site, capsys: pytest.CaptureFixture[s
 
 def test_history_as_json(degraded: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "--history", str(degraded.path), "--json", "--last", "5"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert [run["run_id"] for run in told["runs"]] == [run_id(number) for number in (13, 12, 11, 10, 9)]
-    assert told["runs"][0]["verdict"] == "not accepted"
-    (one,) = told["series"]
+    shown = json.loads(capsys.readouterr().out)
+    assert [run["run_id"] for run in shown["runs"]] == [run_id(number) for number in (13, 12, 11, 10, 9)]
+    assert shown["runs"][0]["verdict"] == "not accepted"
+    (one,) = shown["series"]
     assert (one["verdict"], one["size_bytes"], len(one["points"]), one["later_runs"]) == ("degraded", 4 * GIB, 13, 4)
     assert one["p"] <= 0.01
     assert one["change"] == pytest.approx(440.5 / 480 - 1, abs=0.01)
@@ -525,8 +525,8 @@ def test_history_as_json(degraded: Site, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_history_of_one_cluster(degraded: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "--history", str(degraded.path), "--cluster", "another", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["runs"], told["series"], told["bad_nodes"]) == ([], [], [])
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["runs"], shown["series"], shown["bad_nodes"]) == ([], [], [])
     assert main(["history", "--history", str(degraded.path), "--cluster", "another"]) == 0
 
 
@@ -537,16 +537,16 @@ def test_history_compares_two_runs(degraded: Site, capsys: pytest.CaptureFixture
     assert f"first: {run_id(2)}\nsecond: {run_id(13)}\n" in out
     assert [line.split()[-1] for line in out.splitlines() if line.startswith("all_reduce")] == ["slower"] * 3
     assert main(["history", "--history", str(degraded.path), "--compare", run_id(2), run_id(3), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {one["verdict"] for one in told["differences"]} == {"alike"}
+    shown = json.loads(capsys.readouterr().out)
+    assert {one["verdict"] for one in shown["differences"]} == {"alike"}
 
 
 def test_wrong_use_is_told_all_at_once(degraded: Site, capsys: pytest.CaptureFixture[str]) -> None:
     history = ["history", "--history", str(degraded.path)]
     assert main([*history, "--compare", "20261101T060000Z-trian", "zzz"]) == 2
     err = capsys.readouterr().err
-    assert f"is no run of the history. Hint: did you mean {run_id(1)}?" in err
-    assert "--compare zzz: is no run of the history. Hint: `acceptance history` lists them" in err
+    assert f"is not a run of the history. Hint: did you mean {run_id(1)}?" in err
+    assert "--compare zzz: is not a run of the history. Hint: `acceptance history` lists them" in err
     assert main([*history, "--last", "0"]) == 2
     assert main(["history", "--output", str(degraded.root / "nowhere")]) == 2
     assert "there is no history. Hint: give --output or --history" in capsys.readouterr().err

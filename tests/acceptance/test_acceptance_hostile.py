@@ -1,4 +1,4 @@
-"""Run directories and histories that somebody else prepared: nothing is followed, waited for, or run as another user."""
+"""Run directories and histories that another user prepared: nothing is followed, waited for, or run as another user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from acceptance.history import known_baselines, store
 from acceptance.report import build_report, write_report
 from acceptance.scenario import load_scenario
 
-VICTIM = "what nobody else may change\n"
+VICTIM = "what no other user may change\n"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path: Path, name:
     directory = run_directory(tmp_path / "runs")
     (directory / name).unlink()
     os.mkfifo(directory / name)
-    with pytest.raises(InputError, match="is no plain file"):
+    with pytest.raises(InputError, match="is not a plain file"):
         build_report(directory)
     assert main(["run", "--resume", str(directory)]) == 2
     assert main(["history", "--output", str(tmp_path / "runs"), "--rebuild"]) == 0

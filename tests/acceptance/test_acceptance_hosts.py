@@ -65,7 +65,7 @@ def test_a_throttled_host_is_found_by_name(searched: dict[str, Any]) -> None:
     assert one["last"].startswith("[RESULT] FAILURE: node gpu-6: slow: best pair busbw=")
     assert (one["report"]["locate"]["links"], one["report"]["locate"]["groups"]) == ([], [])
     assert one["jobs"] == ["COMPLETED acceptance-locate"], "one allocation for all rounds"
-    assert set(one["states"].values()) == {"idle none"}, "nobody asked for draining"
+    assert set(one["states"].values()) == {"idle none"}, "draining was not requested"
 
 
 def test_a_throttled_link_is_named_and_both_its_nodes_are_good(searched: dict[str, Any]) -> None:

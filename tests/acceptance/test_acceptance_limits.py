@@ -136,7 +136,7 @@ def test_a_network_that_is_not_told() -> None:
     assert failed(scenario_of(network={"provider": "efa"}), no_cards + SYNTH) == {}
 
 
-def test_results_that_nobody_checked() -> None:
+def test_results_that_were_not_checked() -> None:
     text = re.sub(r"( {3,})0(?= |$)", r"\1N/A", SYNTH, flags=re.MULTILINE)
     assert outcomes(scenario_of(), text)["data"] == (
         "unjudged",

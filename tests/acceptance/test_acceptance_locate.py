@@ -100,7 +100,7 @@ def test_of_two_nodes_both_are_suspect_unless_one_fails_alone() -> None:
     assert search(2, {})[0] == {"n0": "good", "n1": "good"}
 
 
-def test_without_a_limit_and_with_nothing_that_stands_out_nobody_is_cleared_or_accused() -> None:
+def test_without_a_limit_and_with_nothing_that_differs_no_node_is_cleared_or_accused() -> None:
     assert set(search(8, {}, Rules())[0].values()) == {"suspect"}
     assert set(search(8, {}, BOTH)[0].values()) == {"good"}
 
@@ -209,7 +209,7 @@ class OnceTooFast(Lab):
 
 
 @pytest.mark.parametrize("count", [4, 6, 8, 16, 40])
-def test_one_figure_that_is_too_good_accuses_nobody(count: int) -> None:
+def test_one_figure_that_is_too_good_accuses_no_node(count: int) -> None:
     lab = OnceTooFast(Fleet(names(count), {}, FullScale("all_reduce", failed=True)), Rules())
     assert not {one.verdict for one in lab.run().nodes} & {"slow", "failed"}
 

@@ -117,7 +117,7 @@ def test_text_without_a_real_number_is_not_complete(number: str, cell: str) -> N
 
 def test_an_average_that_is_no_number_is_not_complete() -> None:
     text = (DATA / "90-SYNTH-v2.19-plain.txt").read_text().replace(": 448.85", ": -nan")
-    assert parse_bytes(text.encode()).tables[0].faults == ["its average bus bandwidth is no number"]
+    assert parse_bytes(text.encode()).tables[0].faults == ["its average bus bandwidth is not a number"]
 
 
 def test_json_with_cpu_time_and_single_iterations() -> None:
@@ -293,7 +293,7 @@ def test_a_pipe_is_read_as_a_file_is(path: Path) -> None:
 
 
 def test_the_end_of_a_line_is_looked_for_behind_a_cut_one() -> None:
-    """A pipe's buffer cut a rank's line; the row of rank 0 stands behind it, and the rest of the line alone."""
+    """A pipe's buffer cut a rank's line; the row of rank 0 follows it, and the rest of the line is on a line of its own."""
     text = (DATA / "own-h200x4-allreduce_info_small.txt").read_text()
     row = next(line for line in text.splitlines(keepends=True) if " 1048576 " in line)
     start, rest = "vm:25436:25470 [1] NCCL INFO Channel 17/0 : 1[1] -> 2[2] vi", "a P2P/direct pointer\n"
@@ -303,7 +303,7 @@ def test_the_end_of_a_line_is_looked_for_behind_a_cut_one() -> None:
 
 
 def test_the_network_is_read_beside_a_failure() -> None:
-    """Where a failure stands, or what looks like one, the rest of the block is read as well."""
+    """Where there is a failure, or what looks like one, the rest of the block is read as well."""
     text = (DATA / "own-h200x4-allreduce_info_small.txt").read_text()
     whole = parse_bytes(text.encode())
     log = parse_bytes((text + "srun: error: vm: task 1: Exited with exit code 3\n").encode())

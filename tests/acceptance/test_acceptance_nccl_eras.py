@@ -1,4 +1,4 @@
-"""Tables printed in each era's format with figures made up for the test, whole and damaged: read, and held against it."""
+"""Tables printed in each era's format with figures made up for the test, whole and damaged: read, and compared with it."""
 
 from __future__ import annotations
 

@@ -378,7 +378,7 @@ def _answers(port: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(any(shutil.which(name) is None for name in DATABASE), reason="needs MariaDB and slurmdbd")
 def test_accounting_answers_for_a_job_that_slurm_has_forgotten(tmp_path: Path) -> None:
-    accounting = Accounting(free_ports(2, beside=500))
+    accounting = Accounting(free_ports(2, away_from=500))
     more = (
         "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
         "AccountingStoragePass=ROOT/munge/socket\n"

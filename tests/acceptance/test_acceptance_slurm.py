@@ -1,4 +1,4 @@
-"""The whole of `acceptance run` against a real Slurm on loopback, with a test program in the place of nccl-tests."""
+"""The whole of `acceptance run` against a real Slurm on loopback, with a test program instead of nccl-tests."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_sigterm_cancels_its_own_job_and_no_other(slurm: LoopbackSlurm, tmp_path
         other = slurm.call("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 300").strip()
         runner.send_signal(signal.SIGTERM)
         out, _ = runner.communicate(timeout=60)
-        assert runner.returncode == 3
+        assert runner.returncode == 130
         assert out.rstrip().splitlines()[-1].startswith("[RESULT] FAILURE: stopped by SIGTERM")
         _until(lambda: "acceptance" not in slurm.call("squeue", "-h", "-o", "%j"))
         assert slurm.call("squeue", "-h", "-o", "%i").split() == [other]
@@ -180,7 +180,7 @@ def test_job_cancelled_by_someone_else_is_no_verdict(slurm: LoopbackSlurm, tmp_p
     finally:
         runner.kill()
         runner.wait(10)
-    assert runner.returncode == 3
+    assert runner.returncode == 130
     assert "someone cancelled the job" in out.rstrip().splitlines()[-1]
 
 
@@ -231,7 +231,7 @@ def test_a_real_mpi_program_is_measured(accept: Accept, tmp_path: Path) -> None:
     source = HERE / "program/mpi_all_reduce.c"
     subprocess.run(["mpicc", "-O2", "-o", str(build / "all_reduce_perf"), str(source)], check=True, timeout=60)
     scenario = make_scenario(nccl_tests_paths=[str(build)], mpi="pmix")
-    # Open MPI leaves loopback out unless told, and would look for its peers on this machine's outer address.
+    # Open MPI leaves loopback out by default, and would look for its peers on this machine's outer address.
     scenario["environment"] = {
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": "lo",
