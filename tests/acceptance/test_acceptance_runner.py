@@ -269,7 +269,7 @@ def test_locate_drains_only_when_told_and_never_twice(slurm: LoopbackSlurm, tmp_
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--nodes", "gpu-1"], 2, "--nodes gpu-1: is one node; a pair takes two"),
+        (["--nodes", "gpu-1"], 2, "--nodes gpu-1: is one node; a pair needs two"),
         (["--partition", "no such"], 2, 'partition = "no such"'),
         (["--partition", "none"], 3, "partition none: Slurm knows no node of it"),
         (["--nodes", "gpu-[1-2],other-9"], 1, "3 nodes of partition train are needed, 2 can be used"),

@@ -180,7 +180,7 @@ def test_job_cancelled_by_someone_else_is_no_verdict(slurm: LoopbackSlurm, tmp_p
     finally:
         runner.kill()
         runner.wait(10)
-    assert runner.returncode == 130
+    assert runner.returncode == 3
     assert "someone cancelled the job" in out.rstrip().splitlines()[-1]
 
 
