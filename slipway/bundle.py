@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from acceptance.scenario.model import LocateSettings
 from slipway.errors import EnvironmentFault
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import ACCEPTANCE, FILES
@@ -42,8 +43,6 @@ STEP_TIMEOUT_S = 300  # bound of one bootstrap step; ParallelCluster gives a nod
 QUEUE_SHARE, SWEEP_SHARE, ALLTOALL_SHARE, LOCATE_SHARE = 0.15, 0.35, 0.05, 0.35
 STARTING_QUEUE_SHARE, STARTING_LOCATE_SHARE = 0.35, 0.20  # where dynamic nodes have to start first
 ALLTOALL_BYTES = 2 << 30  # the size that alltoall was measured at by others (acceptance/limits/limits.json)
-SLOW_BELOW = 0.94  # of the level of the healthy: six times the least spread that counts, 1 % (acceptance/locate)
-LOCATE_ROUNDS = 6  # at most, for any number of nodes (acceptance/locate)
 ROUND_OVERHEAD_S = 20  # submitting, starting and ending one round
 MAIN = b"import sys\n\nfrom acceptance.cli import main\n\nsys.exit(main())\n"
 SHEBANG = b"#!/usr/bin/env python3\n"
@@ -162,9 +161,7 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
         "nccl_tests_paths": [f"{FSX_MOUNT}/nccl/nccl-tests"],  # the shared build; without one the image's are taken
         "queue_timeout_s": int(settings.acceptance.timeout_minutes * 60 * queue_share),
         "locate": {
-            "max_rounds": LOCATE_ROUNDS,
-            "factor": SLOW_BELOW,
-            "pair_timeout_s": int(settings.acceptance.timeout_minutes * 60 * locate_share / LOCATE_ROUNDS)
+            "pair_timeout_s": int(settings.acceptance.timeout_minutes * 60 * locate_share / LocateSettings.max_rounds)
             - ROUND_OVERHEAD_S,
         },
         "limits": [

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from acceptance.scenario.model import LocateSettings
 from slipway import bundle
 from slipway.errors import EnvironmentFault
 from slipway.places import FILES
@@ -161,7 +162,7 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
         ],
         "nccl_tests_paths": ["/fsx/nccl/nccl-tests"],
         "queue_timeout_s": 180,
-        "locate": {"max_rounds": 6, "factor": 0.94, "pair_timeout_s": 50},
+        "locate": {"pair_timeout_s": 50},
         "limits": [],
     }
 
@@ -170,7 +171,7 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
 def test_a_hang_is_located_before_the_time_is_over(file: Path) -> None:
     settings = load_settings(file)
     found = bundle.acceptance_scenario(settings)
-    locate = found["locate"]["max_rounds"] * (found["locate"]["pair_timeout_s"] + bundle.ROUND_OVERHEAD_S)
+    locate = LocateSettings.max_rounds * (found["locate"]["pair_timeout_s"] + bundle.ROUND_OVERHEAD_S)
     needed_s = found["queue_timeout_s"] + found["tests"][0]["timeout_s"] + locate
     assert needed_s < settings.acceptance.timeout_minutes * 60
     assert found["locate"]["pair_timeout_s"] >= 20
