@@ -1,4 +1,4 @@
-"""The bundle: everything a node needs from us, as one deterministic file.
+"""The bundle: everything that a node needs from Slipway, as one deterministic file.
 
 `write_bundle` packs the node scripts, the templates, the acceptance program with its libraries, and the settings as
 data. The same input gives the same bytes: names are sorted, and times, owners and modes are fixed, so that an unchanged
@@ -67,7 +67,7 @@ def write_bundle(settings: Settings, destination: Path, root: Path = FILES) -> B
 
 
 def bundle_files(settings: Settings, root: Path = FILES) -> dict[str, bytes]:
-    """Every file of the bundle by its name in the archive."""
+    """Return every file of the bundle by its name in the archive."""
     files: dict[str, bytes] = {}
     for directory in NODE_DIRECTORIES:
         files.update(_tree(root / directory, directory))
@@ -80,7 +80,7 @@ def bundle_files(settings: Settings, root: Path = FILES) -> dict[str, bytes]:
 
 
 def node_env_values(settings: Settings) -> dict[str, str]:
-    """The values of node.env. The empty ones are known only at deployment and come as arguments of use-bundle.sh."""
+    """Return the values of node.env. Empty ones are known at deploy time: use-bundle.sh gets them."""
     return {
         "CLUSTER_NAME": settings.name,
         "REGION": settings.region,
@@ -110,13 +110,13 @@ def node_env_values(settings: Settings) -> dict[str, str]:
 
 
 def gpu_architectures(settings: Settings) -> list[int]:
-    """The CUDA compute capabilities, times ten, of the queues' GPUs: what NCCL is built for."""
+    """Return the CUDA compute capabilities, times ten, of the queues' GPUs, which NCCL is built for."""
     models = {queue.instance.gpu_model for queue in settings.queues if queue.instance.gpu_model}
     return sorted({COMPUTE_CAPABILITIES[model] for model in models})
 
 
 def instance_facts(settings: Settings) -> dict[str, Any]:
-    """instances.json: what the nodes' own checks hold the hardware against. NVMe in GB, NVLinks of one GPU."""
+    """Return instances.json: the hardware that the health checks expect. NVMe in GB, NVLinks of one GPU."""
     names = {settings.head_node.instance_type, *(queue.instance_type for queue in settings.queues)}
     types = {name: INSTANCE_TYPES[name] for name in sorted(names)}
     return {
@@ -140,7 +140,7 @@ def node_env(settings: Settings) -> str:
 
 
 def acceptance_scenario(settings: Settings) -> dict[str, Any]:
-    """acceptance.json: what the head node runs and holds the results against. Sizes in bytes, times in seconds."""
+    """Return acceptance.json: what the head node runs, and its limits. Sizes in bytes, times in seconds."""
     queue = settings.gpu_queue
     starts_nodes = queue is not None and settings.judged_nodes > queue.min_count
     queue_share = STARTING_QUEUE_SHARE if starts_nodes else QUEUE_SHARE
@@ -180,10 +180,10 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
 
 
 def acceptance_basis(settings: Settings) -> str:
-    """sha256 (hexadecimal) of what a verdict depends on; with another one a cluster has to be accepted again.
+    """Return the sha256 (hexadecimal) of what a verdict depends on; when it changes, the cluster is accepted again.
 
-    The scenario with its limits, and the software that is measured. Images, dashboards, retention or scripts of the
-    nodes are not among it: they leave the verdict as it was.
+    It covers the scenario with its limits and the measured software. Images, dashboards, retention and scripts of the
+    nodes do not change the verdict.
     """
     basis = {
         "scenario": acceptance_scenario(settings),
@@ -209,9 +209,10 @@ def _all_reduce(settings: Settings) -> dict[str, Any]:
 
 
 def _alltoall(settings: Settings) -> dict[str, Any]:
-    """One size through the network: the all_reduce of two nodes is bound by NVLink, and hides a loss of EFA devices.
+    """Return the alltoall of one size, which goes through the network.
 
-    Where no limit is known it only says what it measured: the all_reduce is what a cluster is accepted by.
+    The all_reduce of two nodes is bound by NVLink and hides a loss of EFA devices. Where no limit is known, alltoall
+    only reports its result: the all_reduce decides.
     """
     return {
         "name": "alltoall",
@@ -226,9 +227,9 @@ def _alltoall(settings: Settings) -> dict[str, Any]:
 
 
 def acceptance_program(root: Path = FILES) -> bytes:
-    """acceptance.pyz: the acceptance package, its libraries as pure Python, and plotly.js for the report.
+    """Return acceptance.pyz: the acceptance package, its libraries as pure Python, and plotly.js for the report.
 
-    Runs on Python 3.9 and newer of any build, because nothing in it is compiled.
+    It runs on any Python 3.9 and newer, because nothing in it is compiled.
     """
     plotly = root / PLOTLY
     if not plotly.is_file():
@@ -252,7 +253,7 @@ def acceptance_program(root: Path = FILES) -> bytes:
 
 
 def _library(name: str) -> Iterator[tuple[str, bytes]]:
-    """A library's Python files and its licence, from the running environment."""
+    """Yield a library's Python files and its licence, from the running environment."""
     try:
         distribution = metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -275,7 +276,7 @@ def _tree(directory: Path, name: str) -> dict[str, bytes]:
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
-    """A gzipped tar. Scripts (a `#!` first) are executable, whatever mode the checkout gave them."""
+    """Return a gzipped tar. Files that start with `#!` are executable, whatever their mode in the checkout."""
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", filename="", mtime=0, compresslevel=6) as packed,

@@ -221,4 +221,4 @@ def test_setup_without_node_env_says_so(node: Host) -> None:
     done = node.run("/opt/slipway/current/compute/setup-compute.sh", check=False)
     node.run("mv /srv/node.env /etc/slipway/node.env")
     assert done.returncode == 1
-    assert "/etc/slipway/node.env is not there" in done.stdout
+    assert "/etc/slipway/node.env is missing" in done.stdout
