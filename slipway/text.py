@@ -21,7 +21,7 @@ VERY_CLOSE = 0.75  # among names that all look alike, as instance types do
 
 
 def nearest(word: str, choices: Iterable[str], close: float = CLOSE) -> str | None:
-    """The choice that looks most like ``word``, among equals the one that begins like it; None when none does."""
+    """The choice that looks most like `word`, among equals the one that begins like it; None when none does."""
     if len(word) > LONGEST_WORD:
         return None
     import difflib
@@ -47,7 +47,7 @@ def did_you_mean(word: str, choices: Iterable[str], close: float = CLOSE) -> str
 
 
 def visible(text: str) -> str:
-    """``text`` on one line, without anything that steers a terminal: a file, a name or AWS may have put it there."""
+    """`text` on one line, without anything that steers a terminal: a file, a name or AWS may have put it there."""
     return UNSHOWN.sub("?", text)
 
 
@@ -60,7 +60,7 @@ def width_on_screen(text: str) -> int:
 
 
 def moment(time: datetime.datetime) -> str:
-    """``2026-12-05 11:30 UTC``"""
+    """`2026-12-05 11:30 UTC`"""
     return time.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

@@ -1,7 +1,7 @@
-"""``slipway init``: asks for a new cluster, offers the reservations that are there, and writes a settings file.
+"""`slipway init`: ask about a new cluster, offer the account's live reservations, and write a settings file.
 
-The file is written at the end, whole or not at all: who breaks off (Ctrl-C, end of input) leaves nothing behind. Each
-answer is held against the rules of the settings, and asked for again with the rule's words.
+The file is written at the end, completely or not at all, so Ctrl-C or the end of the input leaves no file. Each answer
+is checked with the rules of the settings; a wrong answer is asked again, with the rule's message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from slipway.settings.source import Place, path_text, redacted
 from slipway.settings.write import faults_in, get_at, remove_at, schema_line, set_at, settings_text
 
 Ask = Callable[[str, str], str]
-"""Asks a question with a default (empty: none); gives the answer, the default for an empty one. May raise EOFError."""
+"""Ask a question with a default (empty: no default) and return the answer, or the default. May raise EOFError."""
 Say = Callable[[str], None]
 
 DEFAULTS = {
@@ -40,13 +40,13 @@ RESERVATION: Place = ("queues", 0, "reservation", "id")
 RESERVATION_KIND: Place = ("queues", 0, "reservation", "kind")
 LIVE_STATES = ["active", "scheduled", "pending"]
 FIRST_ZONE = "a"
-ROUNDS = 20  # of wrong answers to one question: whatever answers then is no person
+ROUNDS = 20  # wrong answers to one question: after these it is a program that answers
 NO_RESERVATION = f"{NONE} (on demand, capacity may not be there)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """A capacity reservation that is there: ``free`` instances of ``total``; ``end`` is text, empty without one."""
+    """A live capacity reservation with `free` of `total` instances; `end` is text, empty if it has no end."""
 
     id: str
     kind: str
@@ -72,13 +72,13 @@ def init(
     force: bool = False,
     find: Callable[[str], Sequence[Offer]] | None = None,
 ) -> int:
-    """Write a new settings file to ``output`` (None: NAME.yaml here).
+    """Write a new settings file to `output` (None: NAME.yaml here).
 
-    ``given`` answers questions beforehand: name, region, zone, instance_type, count, reservation, reservation_kind,
-    key_pair, os. ``ask`` asks for the others; without ``ask``, their defaults are taken. ``find``
-    gives a region's reservations (``live_reservations`` when left out; it raises LookupError with the reason when AWS
-    does not say). Returns 0 when the file is written. Raises UsageError for an unknown key of ``given`` or an existing
-    file without ``force``, SettingsError with every fault when what was given is wrong and nobody can be asked.
+    `given` has answers to QUESTIONS. `ask` asks the other questions; without `ask` their defaults are used. `find`
+    returns a region's reservations (default: `live_reservations`), or raises LookupError with the reason why AWS does
+    not list them. Return 0 when the file is written, 1 when an existing file is kept. Raises UsageError for an unknown
+    key of `given` or an existing file without `force`, SettingsError with every fault if answers in `given` are wrong
+    and there is no `ask`.
     """
     answers = {key: str(value) for key, value in (given or {}).items() if value is not None}
     unknown = sorted(set(answers) - QUESTIONS)
@@ -107,7 +107,7 @@ def _ask_and_write(talk: _Talk, output: Path | None, *, as_json: bool, force: bo
         print(f"{target} is left as it is", file=sys.stderr)
         return EXIT_NO
     write_whole(target, text, force=True)
-    _tell(talk, target, as_json)
+    _print_result(talk, target, as_json)
     return EXIT_GOOD
 
 
@@ -118,7 +118,7 @@ QUESTIONS = {
 
 
 class _Talk:
-    """The settings as they grow, and whom to ask."""
+    """The settings that the answers so far make, and the way to ask for more."""
 
     def __init__(self, ask: Ask | None, given: dict[str, str], find: Callable[[str], Sequence[Offer]]) -> None:
         self.ask = ask
@@ -129,7 +129,7 @@ class _Talk:
         self.faults: list[Fault] = []
 
     def say(self, text: str) -> None:
-        """To the user's terminal, never to standard output."""
+        """Print to standard error: standard output is for the result."""
         print(redacted(text), file=sys.stderr)
 
     def question(
@@ -141,10 +141,10 @@ class _Talk:
         convert: Callable[[str], Any] = str,
         more: Callable[[Any], list[Fault]] = lambda _: [],
     ) -> None:
-        """Put a valid answer to ``to``; nothing stands there when ``convert`` makes None of it.
+        """Put a valid answer at `to`, or nothing if `convert` returns None. `more` returns further faults of it.
 
-        ``more`` gives faults of its own. When nobody can be asked, the faults of a given answer are noted, to be told
-        with those of the others, and the default stands in its place.
+        Without `ask` the faults of a given answer are noted, to be raised together with those of the others, and the
+        default is used instead.
         """
         answer = self.given.get(key)
         for _ in range(ROUNDS):
@@ -171,16 +171,16 @@ class _Talk:
         return self._faults(to) or more(value)
 
     def _note(self, key: str, faults: Sequence[Fault]) -> None:
-        """A zone is not held against a region that is wrong itself."""
+        """Note the faults of an option. A zone is not compared with a region that is wrong itself."""
         if not (key == "zone" and any(fault.file == _option("region") for fault in self.faults)):
             self.faults += [dataclasses.replace(fault, file=_option(key), line=0, column=0) for fault in faults]
 
     def _faults(self, to: Place) -> list[Fault]:
-        """What the rules say about this answer among the answers so far; missing ones are not its fault."""
+        """Return the faults of this answer; keys that have no answer yet are not among them."""
         return [fault for fault in faults_in(settings_text(self.data, {}), "") if fault.path == path_text(to)]
 
     def agrees(self, text: str) -> bool:
-        """Whether the user says yes; no when nobody can be asked."""
+        """Return whether the user says yes; without `ask` it is no."""
         return self.ask is not None and self.ask(f"{text} (yes/no)", "no").strip().lower() in ("y", "yes")
 
 
@@ -208,7 +208,7 @@ def _questions(talk: _Talk) -> None:
 
 
 def _offers(talk: _Talk) -> Sequence[Offer] | None:
-    """The reservations of the region; None, said so, when AWS does not answer."""
+    """Return the reservations of the region, or None with a message if AWS does not answer."""
     if any(fault.file == _option("region") for fault in talk.faults):
         return None
     try:
@@ -224,7 +224,7 @@ def _offers(talk: _Talk) -> Sequence[Offer] | None:
 
 
 def _reservation(talk: _Talk, found: Sequence[Offer] | None) -> Offer | None:
-    """Which reservation: a number of the list, an id, or none. The only one that fits the options is the default."""
+    """Ask for the reservation: a number of the list, an id, or none. Return it if it is one of `found`."""
     talk.data["queues"] = [{"name": DEFAULTS["queue"]}]
     offers = {offer.id: offer for offer in found or ()}
     numbers = {str(number): id for number, id in enumerate(offers, start=1)}
@@ -254,7 +254,7 @@ def _reservation(talk: _Talk, found: Sequence[Offer] | None) -> Offer | None:
 
 
 def _default_reservation(talk: _Talk, found: Sequence[Offer] | None) -> str:
-    """The only reservation that fits the options; none, said so, when there are others or several."""
+    """Return the id of the only reservation that fits the options; `none`, with a message, if several or none fit."""
     if talk.ask is None and "reservation" in talk.given:
         return NONE
     fitting = [offer for offer in found or () if _fits(offer, talk.given)]
@@ -271,7 +271,7 @@ def _fits(offer: Offer, given: Mapping[str, str]) -> bool:
 
 
 def _contradictions(offer: Offer, given: Mapping[str, str]) -> list[Fault]:
-    """Where the options say something else than the reservation."""
+    """Return where the options differ from the reservation."""
     count = given.get("count", "")
     differs = {
         key: (given[key], of_offer)
@@ -296,7 +296,7 @@ def _contradictions(offer: Offer, given: Mapping[str, str]) -> list[Fault]:
 
 
 def _unseen_reservation(talk: _Talk, chosen: str, *, asked: bool) -> None:
-    """A reservation that AWS did not list, or was not asked for: its kind has to be said, or is a guess."""
+    """Settle the kind of a reservation that AWS did not list: by an option, a question, or a guess with a warning."""
     if asked:
         talk.say(f"warning: {chosen} is not among the live reservations of {talk.data['region']}")
     talk.question("reservation_kind", "Its kind, capacity-block or on-demand", DEFAULTS["kind"], RESERVATION_KIND)
@@ -331,7 +331,7 @@ def _number(text: str) -> Any:
 
 
 def _acceptance(talk: _Talk) -> None:
-    """Off, with the reason, where no limits are known to hold the cluster against."""
+    """Switch acceptance off, with the reason, where no limits are known for the cluster."""
     fault = next(
         (one for one in faults_in(settings_text(talk.data, {}), "") if one.path.startswith("acceptance")), None
     )
@@ -341,7 +341,7 @@ def _acceptance(talk: _Talk) -> None:
         talk.say(f"Acceptance is off: {fault.rule}. {fault.hint}")
 
 
-def _tell(talk: _Talk, target: Path, as_json: bool) -> None:
+def _print_result(talk: _Talk, target: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"file": str(target), "settings": talk.data}))
     else:
@@ -349,9 +349,9 @@ def _tell(talk: _Talk, target: Path, as_json: bool) -> None:
 
 
 def live_reservations(region: str, session: Any = None) -> list[Offer]:
-    """The account's live capacity reservations in ``region``, largest first; through a boto3 ``session`` if given.
+    """Return the account's live capacity reservations in `region`, largest first, asked through a boto3 `session`.
 
-    Raises LookupError with the reason when AWS does not say.
+    Raises LookupError with the reason if AWS does not list them.
     """
     import boto3
     from botocore.exceptions import BotoCoreError

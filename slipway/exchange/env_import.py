@@ -1,4 +1,4 @@
-"""``slipway import env``: the variables of a runbook become a settings file. The file is read, never run."""
+"""`slipway import env`: make a settings file from the variables of a runbook. The file is read, never run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slipway.settings.source import Place
 from slipway.settings.write import get_at, set_at
 
 MAX_BYTES = 1 << 20
-MAX_LINE = 8192  # characters; a longer line is no variable of a runbook
+MAX_LINE = 8192  # characters; no variable of a runbook is longer
 ASSIGNMENT = re.compile(r"\s*(?:(?:export|declare\s+-x|typeset\s+-x)\s+)?([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 EXPANSION = re.compile(r"\$[A-Za-z_{(0-9@*#?!$-]|`")
 COMMAND = re.compile(r"(?:\$\(|`)\s*([\w./-]*)", re.ASCII)
@@ -40,7 +40,7 @@ PLAIN: tuple[tuple[tuple[str, ...], Place], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Variables:
-    """``values`` by name, the last assignment of each; ``others`` holds the lines that are no assignment, by number."""
+    """`values` has the last assignment of each name, `others` the lines that are not assignments, by number."""
 
     values: dict[str, str]
     others: dict[int, str]
@@ -62,16 +62,14 @@ def import_env(
 
 
 def read_variables(file: Path | str) -> Variables:
-    """The assignments in ``file``. Raises SettingsError when it is missing, unreadable or has none."""
+    """Return the assignments in `file`. Raises SettingsError if it is missing, unreadable or has none."""
     text = _read(Path(file))
     values: dict[str, str] = {}
     others: dict[int, str] = {}
     expansions = set()
     for number, line in enumerate(text.split("\n"), start=1):
         if len(line) > MAX_LINE:
-            raise SettingsError(
-                [Fault(str(file), number, "", None, f"is longer than {MAX_LINE} characters", "is this the right file?")]
-            )
+            raise _refused(file, f"is longer than {MAX_LINE} characters", "is this the right file?", number)
         match = ASSIGNMENT.fullmatch(line)
         if match is None:
             if line.strip() and not line.strip().startswith("#"):
@@ -83,9 +81,7 @@ def read_variables(file: Path | str) -> Variables:
             expansions.add(match[1])
             values[match[1]] = _to_be_filled(match[2], values[match[1]])
     if not values:
-        raise SettingsError(
-            [Fault(str(file), 0, "", None, "has no line such as export NAME=value", "is this the right file?")]
-        )
+        raise _refused(file, "has no line such as export NAME=value", "is this the right file?")
     return Variables(values, others, frozenset(expansions))
 
 
@@ -93,20 +89,22 @@ def _read(path: Path) -> str:
     try:
         if not path.is_file():
             rule = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "no such file"
-            raise SettingsError([Fault(str(path), 0, "", None, rule, "name a file of lines such as export NAME=value")])
+            raise _refused(path, rule, "name a file of lines such as export NAME=value")
         if path.stat().st_size > MAX_BYTES:
-            raise SettingsError(
-                [Fault(str(path), 0, "", None, f"is larger than {MAX_BYTES} bytes", "is this the right file?")]
-            )
+            raise _refused(path, f"is larger than {MAX_BYTES} bytes", "is this the right file?")
         return path.read_text(encoding="utf-8").replace("\0", "?")
     except UnicodeDecodeError:
-        raise SettingsError([Fault(str(path), 0, "", None, "is not UTF-8 text", "save it as UTF-8")]) from None
+        raise _refused(path, "is not UTF-8 text", "save it as UTF-8") from None
     except OSError as error:
-        raise SettingsError([Fault(str(path), 0, "", None, f"cannot be read: {error.strerror}")]) from None
+        raise _refused(path, f"cannot be read: {error.strerror}") from None
+
+
+def _refused(file: Path | str, rule: str, hint: str = "", line: int = 0) -> SettingsError:
+    return SettingsError([Fault(str(file), line, "", None, rule, hint)])
 
 
 def _value(text: str) -> str:
-    """The value as a shell would take it, without any expansion; ``<your value>`` stays whole."""
+    """Return the value as a shell reads it, without expansions; `<your value>` is kept whole."""
     placeholder = re.match(r"[^'\"#\s<]*<[^>]*>", text)
     if placeholder:
         return placeholder[0]
@@ -120,9 +118,9 @@ def _value(text: str) -> str:
 
 
 def _to_be_filled(text: str, value: str) -> str:
-    """A value with an expansion, in a form that a later reader takes for a placeholder, too.
+    """Return a value with an expansion in a form that is recognised as a placeholder later.
 
-    Of a command only its first word: what follows may be a password.
+    A command is reduced to its first word, because what follows may be a password.
     """
     command = COMMAND.search(text)
     if command:
@@ -135,7 +133,7 @@ def _is_single_quoted(text: str) -> bool:
 
 
 def imported_variables(file: str, variables: Variables, given: dict[str, str]) -> Imported:
-    """The settings that the runbook's variables say; what is ``given`` counts more."""
+    """Return the settings of the runbook's variables; `given` values replace those of the file."""
     leaves: dict[Place, Any] = {(key,): value for key, value in variables.values.items()}
     leaves |= {(f"line {number}",): text for number, text in variables.others.items()}
     result = Imported(file, {"queues": [{"name": runbook.QUEUE}]}, Ledger(leaves), {}, [])
@@ -149,13 +147,13 @@ def imported_variables(file: str, variables: Variables, given: dict[str, str]) -
 
 
 def _carry(result: Imported, variables: Variables, names: tuple[str, ...], to: Place) -> str | None:
-    """Put the first of ``names`` that is there to ``to``; the others are the same again, or differ from it."""
+    """Put the first of `names` that has a value at `to`; the others repeat it or differ from it. Return its name."""
     present = [name for name in names if variables.values.get(name)]
     for name in present:
         value = variables.values[name]
         if name != present[0]:
             same = value == variables.values[present[0]]
-            fate = (Fate.IMPLIED, "the same again") if same else (Fate.NOT_CARRIED, f"{present[0]} says otherwise")
+            fate = (Fate.IMPLIED, "the same again") if same else (Fate.NOT_CARRIED, f"{present[0]} has another value")
             result.ledger.decide((name,), *fate)
         elif value == runbook.NO_KEY_PAIR:
             result.ledger.decide((name,), Fate.IMPLIED, "no key pair: users log in through Session Manager")
@@ -168,7 +166,7 @@ def _put(result: Imported, variables: Variables, name: str, to: Place) -> None:
     value = variables.values[name]
     set_at(result.settings, to, int(value) if to[-1] == "count" and WHOLE_NUMBER.fullmatch(value) else value)
     if name in variables.expansions or is_placeholder(value):
-        text = f"fill in what {value} stands for; nothing of the file is run"
+        text = f"fill in the value of {value}; nothing of the file is run"
         result.comments[to] = text
         result.ledger.decide((name,), Fate.TO_FILL, text, to)
     else:
@@ -211,13 +209,13 @@ def _explain(result: Imported, variables: Variables) -> None:
 
 
 def _command(line: str) -> str:
-    """The first word of a line: what follows may be a password."""
+    """Return the first word of a line: what follows may be a password."""
     word, _, rest = line.partition(" ")
     return repr(f"{word.partition('=')[0][:40]}{' ...' if rest or '=' in word else ''}")
 
 
 def _complete(result: Imported, given: dict[str, str]) -> None:
-    """What the variables do not say, the options do; else it is to be filled in."""
+    """Add what the variables lack from the options; what is still missing is to be filled in."""
     for key, value in given.items():
         result.settings[key] = value
         for entry in result.ledger.entries:
@@ -242,7 +240,7 @@ def _complete(result: Imported, given: dict[str, str]) -> None:
 
 
 def _settle(result: Imported) -> None:
-    """EFA wherever the type has it, as the runbook's templates do."""
+    """Enable EFA where the instance type has it, as the runbook's templates do."""
     instance = INSTANCE_TYPES.get(str(result.settings["queues"][0].get("instance_type")))
     if instance is None or instance.efa_interfaces:
         result.settings["queues"][0]["efa"] = True

@@ -1,4 +1,4 @@
-"""``slipway export``: the cluster in the form of another tool, before a deployment or with a deployed one's ids."""
+"""`slipway export`: write the cluster in the form of another tool, with placeholders or with the deployed ids."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import io
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipway.cluster_config import ClusterFacts, cluster_configuration, placeholder_facts
 from slipway.errors import EXIT_GOOD, UsageError
 from slipway.exchange import runbook_variables as runbook
-from slipway.exchange.pcluster_file import spell
+from slipway.exchange.pcluster_file import from_dictionary, spell
 from slipway.exchange.settings_block import block_text
 from slipway.files import refuse_existing, write_whole
 from slipway.settings import Queue, Settings, load_settings
@@ -44,13 +44,12 @@ def export_pcluster(
     force: bool = False,
     session: Any = None,
 ) -> int:
-    """Write ParallelCluster's configuration of the settings in ``file`` to ``output`` (None: standard output).
+    """Write ParallelCluster's configuration of the settings in `file` to `output` (None: standard output).
 
-    As YAML it ends in a block of comments with what ParallelCluster has no key for; ``as_json`` is without. Before a
-    deployment ids that only it knows are placeholders, each named on stderr by its path. With ``deployed`` they are
-    read from the stacks (``session``: a boto3 session); raises SlipwayError when those are not there or not complete,
-    EnvironmentFault when AWS does not answer. Raises SettingsError for bad settings, UsageError for an existing output
-    without ``force``.
+    The YAML ends in a block of comments with what ParallelCluster has no key for; the JSON (`as_json`) has none. Ids
+    that only a deployment knows are placeholders, listed on stderr by path, or with `deployed` read from the stacks
+    through the boto3 `session`. Raises SlipwayError if the stacks are missing or incomplete, EnvironmentFault if AWS
+    does not answer, SettingsError for wrong settings, UsageError for an existing output without `force`.
     """
     refuse_existing(output, force)
     settings = load_settings(file)
@@ -60,13 +59,16 @@ def export_pcluster(
     text = json.dumps(configuration, indent=2) + "\n" if as_json else configuration_text(settings, facts)
     _write(text, output, force)
     if deployment is None:
-        for line in _placeholders(settings, facts):
-            print(redacted(line), file=sys.stderr)
+        found = placeholders(settings, facts)
+        count = f"{len(found)} placeholders for values that only a deployment knows"
+        print(f"{count}; --deployed reads them from the stacks:", file=sys.stderr)
+        for path, what in found.items():
+            print(redacted(f"  {path}: {what}"), file=sys.stderr)
     return EXIT_GOOD
 
 
 def configuration_text(settings: Settings, facts: ClusterFacts) -> str:
-    """The configuration as YAML with its block of comments."""
+    """Return the configuration as YAML with its block of comments."""
     from ruamel.yaml import YAML
 
     yaml = YAML()
@@ -78,7 +80,7 @@ def configuration_text(settings: Settings, facts: ClusterFacts) -> str:
 
 
 def _quoted(node: Any) -> Any:
-    """With quotes around text that ParallelCluster, which reads YAML 1.1, takes for something else: 12:30, on, 1_0."""
+    """Quote text that ParallelCluster, which reads YAML 1.1, would take for another type: 12:30, on, 1_0."""
     from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
     if isinstance(node, dict):
@@ -113,44 +115,19 @@ def _write(text: str, output: Path | None, force: bool) -> None:
 
 def placeholders(settings: Settings, facts: ClusterFacts) -> dict[str, str]:
     """Return each path in the configuration at which a placeholder is, and what it is a placeholder for."""
-    texts: dict[str, str] = {}
-    for name in _unknown(settings):
-        value = getattr(facts, name)
-        texts |= dict.fromkeys(value if isinstance(value, tuple) else (value,), NAMES[name])
-    leaves = _leaves(cluster_configuration(settings, facts), ())
-    return {spell(path): texts[leaf] for path, leaf in leaves if leaf in texts}
-
-
-def _unknown(settings: Settings) -> set[str]:
-    """The facts that the settings do not say themselves."""
-    said = {
+    in_settings = {
         "head_node_subnet_id": settings.network.head_node_subnet_id,
         "compute_subnet_id": settings.network.compute_subnet_id,
         "node_security_group_id": settings.network.security_group_id,
         "file_system_id": settings.storage.fsx.file_system_id,
     }
-    return {name for name in NAMES if not said.get(name)}
-
-
-def _leaves(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            yield from _leaves(value, (*path, key))
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from _leaves(value, (*path, index))
-    else:
-        yield path, node
-
-
-def _placeholders(settings: Settings, facts: ClusterFacts) -> list[str]:
-    found = placeholders(settings, facts)
-    lines = [f"  {path}: {what}" for path, what in found.items()]
-    count = len(lines)
-    return [
-        f"{count} placeholders stand for what only a deployment knows; --deployed reads it from the stacks:",
-        *lines,
-    ]
+    texts: dict[str, str] = {}
+    for name, what in NAMES.items():
+        if not in_settings.get(name):
+            value = getattr(facts, name)
+            texts |= dict.fromkeys(value if isinstance(value, tuple) else (value,), what)
+    leaves = from_dictionary(cluster_configuration(settings, facts)).leaves
+    return {spell(path): texts[leaf] for path, leaf in leaves.items() if leaf in texts}
 
 
 def export_env(
@@ -163,11 +140,11 @@ def export_env(
     force: bool = False,
     session: Any = None,
 ) -> int:
-    """Write the settings in ``file`` as the runbook's variables to ``output`` (None: standard output).
+    """Write the settings in `file` as the runbook's variables to `output` (None: standard output).
 
-    The variables have room for one ``queue``: its name, or None for the first with GPUs. With ``deployed`` the ids and
-    the metrics address come from the stacks; what nobody can say is named on stderr. Errors as ``export_pcluster``, and
-    UsageError for a queue that is not there. ``as_json`` prints {"variables": {...}, "unknown": {name: why}}.
+    The variables describe one queue: `queue` is its name, or None for the first with GPUs. With `deployed` the ids and
+    the metrics address are read from the stacks. Variables without a value are listed on stderr. Raises the errors of
+    `export_pcluster`, and UsageError for an unknown queue. The JSON is {"variables": {...}, "unknown": {name: why}}.
     """
     refuse_existing(output, force)
     settings = load_settings(file)
@@ -197,7 +174,7 @@ def _chosen(settings: Settings, name: str | None) -> Queue:
 
 
 def variables(settings: Settings, queue: Queue, deployment: Deployment | None) -> dict[str, Any]:
-    """Every variable of the runbook with its value; None for what is not known."""
+    """Return every variable of the runbook with its value, None if it is not known."""
     network, facts = settings.network, deployment.facts if deployment else None
     home = next((one.id for one in settings.storage.mounts if (one.kind, one.path) == runbook.HOME_MOUNT), None)
     values = {

@@ -1,4 +1,4 @@
-"""The end of every import: leave out what the rules refuse, write the settings, tell what became of every value."""
+"""The end of every import: leave out what the rules refuse, write the settings, report the fate of every value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TITLES = {
 
 @dataclasses.dataclass
 class Imported:
-    """Settings as plain data, how they came about, and where they go."""
+    """Imported settings as plain data, and the account of every value."""
 
     file: str
     settings: dict[str, Any]
@@ -47,7 +47,7 @@ class Imported:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Where the settings go (None: standard output) and how the report is told."""
+    """Where the settings are written (None: standard output), and the form of the report."""
 
     output: Path | None = None
     force: bool = False
@@ -55,7 +55,7 @@ class Target:
 
 
 def finish(imported: Imported, target: Target) -> int:
-    """Write the settings and the report. 0 when everything is in the settings or implied and they are valid, else 1."""
+    """Write the settings and the report. Return 0 if every value is carried or implied and they are valid, else 1."""
     withhold_secrets(imported)
     faults = leave_out_refused(imported)
     _comment_on(imported, faults)
@@ -76,7 +76,7 @@ def finish(imported: Imported, target: Target) -> int:
 
 
 def _comment_on(imported: Imported, faults: list[Fault]) -> None:
-    """Say beside each value that stays and is wrong what it should be."""
+    """Add to each wrong value that is kept a comment with its rule."""
     places = {path_text(path): path for path in _paths(imported.settings, ())}
     for fault in faults:
         if fault.path in places:
@@ -84,13 +84,13 @@ def _comment_on(imported: Imported, faults: list[Fault]) -> None:
 
 
 def _further(imported: Imported, faults: list[Fault]) -> list[Fault]:
-    """The faults that are not the values to fill in: those are told already."""
-    told = {path_text(entry.to) for entry in imported.ledger.of(Fate.TO_FILL)}
-    return [fault for fault in faults if fault.path not in told]
+    """Return the faults without those of values to fill in, which the report lists already."""
+    listed = {path_text(entry.to) for entry in imported.ledger.of(Fate.TO_FILL)}
+    return [fault for fault in faults if fault.path not in listed]
 
 
 def withhold_secrets(imported: Imported) -> None:
-    """No secret gets into another file: left out, or to be filled in where the settings need a value."""
+    """Keep secrets out of the new file: leave each out, or have it filled in where the settings need a value."""
     for path in reversed(list(_paths(imported.settings, ()))):  # from the end: the numbers of list items change
         if not _is_secret(path, get_at(imported.settings, path)):
             continue
@@ -111,22 +111,24 @@ def _is_secret(path: Place, value: Any) -> bool:
 
 
 def leave_out_refused(imported: Imported) -> list[Fault]:
-    """Leave out optional values that the rules refuse, each told; gives the faults that stay."""
+    """Leave out optional values that the rules refuse, noting each. Return the faults that remain."""
     faults: list[Fault] = []
     for _ in range(ROUNDS):
         faults = faults_in(settings_text(imported.settings, imported.comments), "")
-        changed = (
-            _limits_stay_unused(imported, faults)
+        has_acceptance = "acceptance" in imported.settings
+        unjudged = (fault for fault in faults if has_acceptance and fault.rule_name in UNJUDGED)
+        impossible = (fault for fault in faults if not has_acceptance and fault.path.startswith("acceptance"))
+        if not (
+            _switch_acceptance_off(imported, next(unjudged, None))
             or any(_leave_out(imported, fault) for fault in faults)
-            or _without_acceptance(imported, faults)
-        )
-        if not changed:
+            or _switch_acceptance_off(imported, next(impossible, None))
+        ):
             break
     return faults
 
 
 def _leave_out(imported: Imported, fault: Fault) -> bool:
-    """Whether the value of ``fault`` was left out. One at a time: the numbers of list items change."""
+    """Return whether the value of `fault` was left out. One at a time: the numbers of list items change."""
     paths = {path_text(path): path for path in _paths(imported.settings, ())}
     path = paths.get(fault.path)
     if path is None or _to_be_filled(get_at(imported.settings, path)):
@@ -137,14 +139,14 @@ def _leave_out(imported: Imported, fault: Fault) -> bool:
     value = get_at(imported.settings, path)
     shown = "" if isinstance(value, (dict, list)) or value is None else f"{value} "
     text = f"{shown}{fault.rule}{f' ({fault.hint})' if fault.hint else ''}"
-    told = text if target == path else f"{path_text(path[len(target) :]).lstrip('.')} {text}"
+    reason = text if target == path else f"{path_text(path[len(target) :]).lstrip('.')} {text}"
     instead = _default_at(target)
-    _take_out(imported, target, told if instead is None else f"{told}; the default {instead} applies instead")
+    _take_out(imported, target, reason if instead is None else f"{reason}; the default {instead} applies instead")
     return True
 
 
 def _default_at(path: Place) -> str | None:
-    """What the settings take when ``path`` is left out, as the file would write it; None where there is no one word."""
+    """Return the default at `path` as the file would write it; None if it is not a single value."""
     default: Any = None
     model: type[BaseModel] | None = Settings
     for name in path:
@@ -170,7 +172,7 @@ def _take_out(imported: Imported, target: Place, why: str) -> None:
 
 
 def _is_missed(settings: dict[str, Any], target: Place, fault: Fault) -> bool:
-    """Whether the rules ask for the value once it is left out: a wrong one that is there says more than none."""
+    """Return whether the rules would ask for the value if it were left out: then the wrong value is kept."""
     without = copy.deepcopy(settings)
     remove_at(without, target)
     return any(one.path == fault.path and one.value is None for one in faults_in(settings_text(without, {}), ""))
@@ -191,7 +193,7 @@ def _paths(node: Any, path: Place) -> Iterator[Place]:
 
 
 def _removable(path: Place) -> Place | None:
-    """The smallest part around ``path`` that settings can do without; None when there is none."""
+    """Return the smallest part around `path` that the settings do not need; None if they need all of it."""
     if path[:1] in KEPT:
         return None
     for end in range(len(path), 0, -1):
@@ -213,14 +215,13 @@ def _is_needed(holder: Place, key: str) -> bool:
     if model is None:
         return False  # a table of free keys: tags, parameters of Slurm
     if key in ("count", "max_count") and holder[:1] == ("queues",):
-        return True  # one of the two
+        return True  # one of the two is needed
     return key in model.model_fields and model.model_fields[key].is_required()
 
 
-def _limits_stay_unused(imported: Imported, faults: list[Fault]) -> bool:
-    """Acceptance with settings of its own goes off, and keeps them, when the nodes are others than it can judge."""
-    fault = next((fault for fault in faults if fault.rule_name in UNJUDGED), None)
-    acceptance = imported.settings.get("acceptance")
+def _switch_acceptance_off(imported: Imported, fault: Fault | None) -> bool:
+    """Return whether acceptance was switched off because of `fault`; its other settings stay in the file."""
+    acceptance = imported.settings.get("acceptance", {})
     if fault is None or not isinstance(acceptance, dict) or acceptance.get("scenario") == "none":
         return False
     imported.settings["acceptance"] = {**acceptance, "scenario": "none"}
@@ -228,17 +229,6 @@ def _limits_stay_unused(imported: Imported, faults: list[Fault]) -> bool:
     text = f"acceptance is off: {fault.rule}. {fault.hint}".rstrip(". ")
     kept = "; the limits stay in the file" if acceptance.get("limits") else ""
     imported.notes.append(f"{text}{kept}")
-    return True
-
-
-def _without_acceptance(imported: Imported, faults: list[Fault]) -> bool:
-    """A cluster of elsewhere need not be one that acceptance can judge as it stands."""
-    fault = next((fault for fault in faults if fault.path.startswith("acceptance")), None)
-    if fault is None or "acceptance" in imported.settings:
-        return False
-    imported.settings["acceptance"] = {"scenario": "none"}
-    imported.comments["acceptance", "scenario"] = fault.rule
-    imported.notes.append(f"acceptance is off: {fault.rule}. {fault.hint}".rstrip(". "))
     return True
 
 

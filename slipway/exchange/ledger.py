@@ -1,4 +1,4 @@
-"""What became of every value of an imported file."""
+"""The account of an imported file: the fate of every value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slipway.settings.source import Place, path_text
 
 
 class Fate(StrEnum):
-    """What became of a value: it is in the settings, Slipway writes it anyway, it is to be filled in, or nothing."""
+    """The fate of a value: in the settings, written by Slipway anyway, to be filled in, or not carried over."""
 
     CARRIED = "carried"
     IMPLIED = "implied"
@@ -21,7 +21,7 @@ class Fate(StrEnum):
 
 @dataclasses.dataclass
 class Entry:
-    """One decision. ``path`` is a value of the file or a part with several; ``to`` the key of the settings, if any."""
+    """One decision about a value or a part of the file (`path`); `to` is the key of the settings, if any."""
 
     path: Place
     fate: Fate
@@ -32,7 +32,7 @@ class Entry:
 class Ledger:
     """Every leaf of the file (path -> value) and what became of it. The first decision about a leaf stays.
 
-    ``spell`` writes a path the way the file's own documentation does.
+    `spell` writes a path the way the file's own documentation does.
     """
 
     def __init__(self, leaves: dict[Place, Any], spell: Callable[[Place], str] = path_text) -> None:
@@ -42,7 +42,7 @@ class Ledger:
         self._decided: dict[Place, Entry] = {}
 
     def decide(self, path: Place, fate: Fate, text: str = "", to: Place = ()) -> None:
-        """Say what became of every leaf at or below ``path`` that is not decided yet."""
+        """Decide the fate of every leaf at or below `path` that has none yet."""
         entry = Entry(path, fate, text, to)
         open_leaves = [leaf for leaf in self.below(path) if leaf not in self._decided]
         for leaf in open_leaves:
@@ -51,21 +51,21 @@ class Ledger:
             self.entries.append(entry)
 
     def add(self, fate: Fate, text: str, to: Place) -> None:
-        """An entry about what the settings need and the file does not have."""
+        """Add an entry about a key that the settings need and the file does not have."""
         self.entries.append(Entry((), fate, text, to))
 
     def below(self, path: Place) -> Iterator[Place]:
-        """The leaves at or below ``path``."""
+        """Return the leaves at or below `path`."""
         if path in self.leaves:  # nothing is below a leaf, and most decisions are about one
             return iter((path,))
         return (leaf for leaf in self.leaves if leaf[: len(path)] == path)
 
     def rest(self) -> list[Place]:
-        """The leaves that nothing was decided about."""
+        """Return the leaves that have no fate yet."""
         return [leaf for leaf in self.leaves if leaf not in self._decided]
 
     def take_back(self, to: Place, text: str) -> None:
-        """What was carried to ``to`` or below is not in the settings after all; later items of its list move up."""
+        """Mark what was carried to `to` or below as not carried; later items of its list move up."""
         taken = [entry for entry in self.entries if entry.to[: len(to)] == to and entry.fate is not Fate.NOT_CARRIED]
         for entry in taken:
             entry.fate, entry.text, entry.to = Fate.NOT_CARRIED, text, ()
@@ -76,7 +76,7 @@ class Ledger:
                 entry.to = moved_up(entry.to, to)
 
     def of(self, *fates: Fate) -> list[Entry]:
-        """The entries with one of these fates, in the order of the file, others after them."""
+        """Return the entries with one of these fates in the order of the file, those without a path last."""
         order = {leaf: number for number, leaf in enumerate(self.leaves)}
         return sorted(
             (entry for entry in self.entries if entry.fate in fates),
@@ -84,12 +84,12 @@ class Ledger:
         )
 
     def names(self, entry: Entry) -> str:
-        """Where the entry is about: the path in the file, or the key of the settings."""
+        """Return what the entry is about: the path in the file, or the key of the settings."""
         return self.spell(entry.path) if entry.path else path_text(entry.to)
 
 
 def moved_up(path: Place, removed: Place) -> Place:
-    """``path`` after the list item at ``removed`` is gone."""
+    """Return `path` as it is after the list item at `removed` has been removed."""
     last = len(removed) - 1
     if len(path) <= last or path[:last] != removed[:last]:
         return path

@@ -1,8 +1,8 @@
 """Read a ParallelCluster configuration: its text, its tables as plain data, and every leaf by its path.
 
-Keys and the kinds of values come from ParallelCluster's own schema (``slipway/data/pcluster_schema.json``). Every key
-that is not in it and every value of another kind is a fault with its line. Placeholders of templates (``${VAR}``,
-``{name}``, ``<name>``) may stand for any value.
+Keys and the kinds of values come from ParallelCluster's own schema (`slipway/data/pcluster_schema.json`). Every key
+that is not in it and every value of another kind is a fault with its line. A placeholder of a template (`${VAR}`,
+`{name}`, `<name>`) may be in the place of any value.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", re.ASCII)
 TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 KIND_WORDS = {"text": "text (in quotes)", "whole": "a whole number", "number": "a number", "truth": "true or false"}
 NUMBER_TEXT = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-PLACEHOLDER_RULES = ("yaml-tag", "yaml-key")  # what a settings file must not have, and a template may
-BRACES_OR_TAGS = re.compile(r"[{!]")  # without them plain data says all, and the slower tree is not needed
+PLACEHOLDER_RULES = ("yaml-tag", "yaml-key")  # forbidden in a settings file, allowed in a template
+BRACES_OR_TAGS = re.compile(r"[{!]")  # only a text with these needs the tree, which is slower than plain data
 EXPECTED = "a ParallelCluster configuration of version 3 is expected"
 
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """``data`` holds what has the right form; ``leaves`` every value by its path, in the order of the file."""
+    """`data` has the values of the right form, `leaves` every value by its path, in the order of the file."""
 
     file: str
     text: str
@@ -45,7 +45,7 @@ class Configuration:
 
 
 def read_configuration(file: str | Path, variables: Mapping[str, str] | None = None) -> Configuration:
-    """Read ``file``; ``variables`` take the place of ``${NAME}``. Raises SettingsError with every fault found."""
+    """Read `file` with `${NAME}` replaced by `variables`. Raises SettingsError with every fault."""
     try:
         source = read_source(file)
         tree = _tree(source) if BRACES_OR_TAGS.search(source.text) else source.data
@@ -70,19 +70,19 @@ def _tree(source: Source) -> Any:
 
 
 def from_dictionary(configuration: dict[str, Any], text: str = "") -> Configuration:
-    """The same for a configuration that we made ourselves."""
+    """Return the same for a configuration that Slipway made."""
     leaves: dict[Place, Any] = {}
     _collect(configuration, (), leaves)
     return Configuration("", text, configuration, leaves)
 
 
 def is_placeholder(value: Any) -> bool:
-    """Whether a template left this value to be filled in."""
+    """Return whether this value is a template's placeholder."""
     return isinstance(value, str) and bool(PLACEHOLDER.search(value))
 
 
 def spell(path: Place) -> str:
-    """A path as ParallelCluster's documentation writes it: ``Scheduling/SlurmQueues[0]/Name``."""
+    """Return a path as ParallelCluster's documentation writes it: `Scheduling/SlurmQueues[0]/Name`."""
     text = ""
     for key in path:
         text += f"[{key}]" if isinstance(key, int) else f"/{key}" if text else str(key)
@@ -90,13 +90,13 @@ def spell(path: Place) -> str:
 
 
 def pattern(path: Place) -> str:
-    """The path without the numbers of its lists: ``Scheduling/SlurmQueues[]/Name``."""
+    """Return the path without the numbers of its lists: `Scheduling/SlurmQueues[]/Name`."""
     return re.sub(r"\[\d+\]", "[]", spell(path))
 
 
 @cache
 def knowledge() -> Any:
-    """``data/pcluster_import.yaml``: defaults, older keys, reasons, and scripts of public templates."""
+    """Return `data/pcluster_import.yaml`: defaults, older keys, reasons, and scripts of public templates."""
     text = resources.files("slipway").joinpath("data/pcluster_import.yaml").read_text(encoding="utf-8")
     return YAML(typ="safe", pure=True).load(text)
 
@@ -108,7 +108,7 @@ def _schema() -> dict[str, Any]:
 
 
 def _in_our_words(fault: Fault) -> Fault:
-    """``read_source`` speaks of settings files; this is another file."""
+    """Reword a fault of `read_source`, which is written for settings files."""
     hint = EXPECTED if "clusters/" in fault.hint or "docs/" in fault.hint else fault.hint
     return dataclasses.replace(fault, rule=fault.rule.replace("settings file", "configuration"), hint=hint)
 
@@ -130,7 +130,7 @@ def _collect(node: Any, path: Place, leaves: dict[Place, Any]) -> None:
 
 
 class _Reader:
-    """Walks a parsed file beside the schema."""
+    """Walks a parsed file along the schema."""
 
     def __init__(self, source: Source, variables: Mapping[str, str]) -> None:
         self.leaves: dict[Place, Any] = {}
@@ -156,7 +156,7 @@ class _Reader:
         return {key: value for key, value in data.items() if value is not None}
 
     def _value(self, node: Any, schema: Any, path: Place) -> Any:
-        """The value in plain form; None where nothing of use stands, which is a leaf or a fault then."""
+        """Return the value in plain form; None if it is empty, a placeholder of a table, or a fault."""
         node = self._filled(_as_placeholder(node))
         if is_placeholder(node) or node is None:
             self.leaves[path] = node
@@ -195,7 +195,7 @@ class _Reader:
 
 
 def _as_placeholder(node: Any) -> Any:
-    """``{name}`` and ``{{name}}`` are tables for YAML, ``!Ref name`` is a tagged value: they come back as text."""
+    """Return as text what YAML reads as another type: `{name}` and `{{name}}` are tables, `!Ref name` is tagged."""
     if isinstance(node, TaggedScalar):
         return f"{node.tag.value} {node.value}"
     if isinstance(node, dict) and len(node) == 1:
@@ -218,7 +218,7 @@ def _plain(node: Any) -> Any:
 
 
 def _converted(value: Any, kind: str) -> Any:
-    """``value`` as ParallelCluster reads it, also the text that CloudFormation makes of it. None: not of that kind."""
+    """Return `value` as ParallelCluster reads it, or None if it is not of that kind. CloudFormation makes all text."""
     if kind == "text":
         return value if isinstance(value, str) else None
     if kind == "truth":

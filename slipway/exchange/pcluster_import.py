@@ -1,4 +1,4 @@
-"""``slipway import pcluster``: an existing ParallelCluster configuration becomes a settings file."""
+"""`slipway import pcluster`: make a settings file from an existing ParallelCluster configuration."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from slipway.settings.source import Place, path_text
 from slipway.settings.write import get_at, set_at
 
 COUNTS = ("count", "min_count", "max_count")
-WHOLE: tuple[Place, ...] = (("network",), ("storage", "fsx"))  # parts whose values only make sense together
+WHOLE: tuple[Place, ...] = (("network",), ("storage", "fsx"))  # parts that are replaced as a whole
 NEEDED = {
-    "name": "the cluster's name, --name; the file does not say it",
-    "region": "the region, --region; the file does not say it",
-    "zone": "the availability zone of the compute subnet and the reservation, --zone; the file does not say it",
+    "name": "the cluster's name, --name; it is not in the file",
+    "region": "the region, --region; it is not in the file",
+    "zone": "the availability zone of the compute subnet and the reservation, --zone; it is not in the file",
 }
 
 
@@ -51,7 +51,7 @@ def import_pcluster(
 
 
 def imported(configuration: Configuration, given: Mapping[str, str]) -> Imported:
-    """The settings for ``configuration``; what is ``given`` counts more than the file."""
+    """Return the settings for `configuration`; `given` values replace those of the file."""
     result = _with_block(configuration)
     for key, text in NEEDED.items():
         if key in given:
@@ -64,7 +64,7 @@ def imported(configuration: Configuration, given: Mapping[str, str]) -> Imported
 
 
 def _say(result: Imported, to: Place, value: str) -> None:
-    """An option of the command takes the place of what the file has, or lacks."""
+    """Put an option of the command in place of the file's value, or of a missing one."""
     set_at(result.settings, to, value)
     result.comments.pop(to, None)
     for entry in [entry for entry in result.ledger.entries if entry.to == to and entry.fate is Fate.TO_FILL]:
@@ -98,7 +98,7 @@ def _plain(configuration: Configuration, t: Translation) -> Imported:
 
 
 def _joined(configuration: Configuration, actual: Translation, block: Block) -> Imported:
-    """The block's settings; where the configuration was edited after the export, the configuration counts."""
+    """Return the block's settings; where the configuration was edited after the export, the edit is used."""
     expected = from_dictionary(cluster_configuration(block.settings, block.facts))
     made = translate(expected)
     settings = settings_data(block.settings)
@@ -111,7 +111,7 @@ def _joined(configuration: Configuration, actual: Translation, block: Block) -> 
     for entry in actual.ledger.entries:
         if entry.path:
             ledger.decide(entry.path, entry.fate, entry.text, entry.to)
-    _tell_removed(ledger, made.ledger, configuration)
+    _report_removed(ledger, made.ledger, configuration)
     comments = {
         place: text
         for place, text in actual.comments.items()
@@ -123,8 +123,8 @@ def _joined(configuration: Configuration, actual: Translation, block: Block) -> 
     return Imported(configuration.file, settings, ledger, comments, [], edits)
 
 
-def _tell_removed(ledger: Ledger, made: Ledger, configuration: Configuration) -> None:
-    """What somebody took out of an exported file and Slipway writes again: no setting can say that it is not there."""
+def _report_removed(ledger: Ledger, made: Ledger, configuration: Configuration) -> None:
+    """Report what was removed from an exported file and Slipway writes again: no setting can leave it out."""
     for entry in made.entries:
         gone = entry.fate is Fate.IMPLIED and not any(leaf in configuration.leaves for leaf in made.below(entry.path))
         if gone and _holder_is_there(entry.path, configuration):
@@ -134,13 +134,13 @@ def _tell_removed(ledger: Ledger, made: Ledger, configuration: Configuration) ->
 
 
 def _holder_is_there(path: Place, configuration: Configuration) -> bool:
-    """False inside a queue, a mount or another list item that is gone altogether: that is told by itself."""
+    """Return False inside a queue, a mount or another list item that is gone: its own entry reports that."""
     lists = [end for end in range(1, len(path)) if isinstance(path[end - 1], int)]
     return all(get_at(configuration.data, path[:end]) is not None for end in lists)
 
 
 def _patch(base: dict[str, Any], old: dict[str, Any], new: dict[str, Any], path: Place, edits: list[str]) -> None:
-    """Bring to ``base`` what differs between two translations: of what was exported, and of what is in the file now."""
+    """Apply to `base` the differences between the translation of what was exported and that of the file now."""
     for key in {**old, **new}:
         here = (*path, key)
         was, now = old.get(key), new.get(key)
@@ -167,7 +167,7 @@ def _replace(base: dict[str, Any], key: str, value: Any, path: Place, edits: lis
 def _patched_queues(
     base: list[dict[str, Any]], old: list[dict[str, Any]], new: list[dict[str, Any]], edits: list[str]
 ) -> list[dict[str, Any]]:
-    """Queues are the same when they have the same name."""
+    """Return the queues of the file now; a queue with a name of `base` keeps the rest of its settings."""
     before = {str(queue.get("name")): queue for queue in old}
     kept = {str(queue.get("name")): queue for queue in base}
     result = []

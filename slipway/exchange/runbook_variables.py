@@ -1,6 +1,6 @@
-"""The variables of the public deployment runbooks (``env_vars``), and the settings that say the same.
+"""The variables of the public deployment runbooks (`env_vars`).
 
-Names: the runbook's own, those that its ``create_config.sh`` writes (awsome-distributed-training, geniac branch), and
+Names: the runbook's own, those that its `create_config.sh` writes (awsome-distributed-training, geniac branch), and
 those of its templates, which take the outputs of the prerequisites stack by their names.
 """
 
@@ -25,4 +25,4 @@ HOME_MOUNT = ("fsx-openzfs", "/home")
 QUEUE = "compute-gpu"
 """The queue of the runbook's templates."""
 NO_KEY_PAIR = "REMOVE_THIS_LINE_AND_A_LINE_BEFORE"
-"""What ``create_config.sh`` writes for a key pair that was not named."""
+"""What `create_config.sh` writes for a key pair that was not named."""

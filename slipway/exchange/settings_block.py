@@ -1,7 +1,7 @@
 """The block of comments in which an exported configuration carries the settings that ParallelCluster has no key for.
 
-Each line starts with ``# slipway:``; behind it stands plain YAML with a version, the settings, and, after a deployment,
-the facts that the deployment gave. The settings hold no secret, only ARNs, so neither does the block.
+Each line starts with `# slipway:`, then comes plain YAML with a version, the settings, and, after a deployment, the
+facts of the deployment. The settings hold no secret, only ARNs, so neither does the block.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ VERSION = 1
 LINE = re.compile(r"^# slipway:(?: (.*))?$", re.MULTILINE)
 INTRODUCTION = (
     "# What ParallelCluster's configuration has no key for. `slipway import pcluster` reads these lines back;\n"
-    "# without them it takes its defaults. Where they and the configuration above differ, the configuration counts.\n"
+    "# without them it takes its defaults. Where they and the configuration above differ, the configuration is used.\n"
 )
 
 
 class BlockFault(Exception):
-    """The block is there and cannot be used; the text says why."""
+    """The block exists and cannot be used; the text is the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """What an export wrote down: its settings, and the facts it was made with."""
+    """The settings of an export and the facts that it was made with."""
 
     settings: Settings
     facts: ClusterFacts
 
 
 def settings_data(settings: Settings) -> dict[str, Any]:
-    """The settings as the shortest table that loads to the same settings."""
+    """Return the shortest table that loads to the same settings."""
     data = settings.model_dump(mode="json", exclude_defaults=True)
     for queue in data["queues"]:
         if "count" in queue:  # loading fills both from it, and refuses all three
@@ -49,7 +49,7 @@ def settings_data(settings: Settings) -> dict[str, Any]:
 
 
 def block_text(settings: Settings, facts: ClusterFacts) -> str:
-    """The block for the end of a configuration file."""
+    """Return the block for the end of a configuration file."""
     content: dict[str, Any] = {"version": VERSION, "settings": settings_data(settings)}
     if facts != placeholder_facts(settings):
         content["facts"] = {
@@ -62,7 +62,7 @@ def block_text(settings: Settings, facts: ClusterFacts) -> str:
 
 
 def read_block(text: str) -> Block | None:
-    """The block in the text of a configuration file; None when there is none. Raises BlockFault."""
+    """Return the block in the text of a configuration file, or None. Raises BlockFault if it cannot be used."""
     lines = [match[1] or "" for match in LINE.finditer(text)]
     if not lines:
         return None
@@ -97,7 +97,7 @@ def _facts(given: Any, settings: Settings) -> ClusterFacts:
 
 
 def _yaml() -> YAML:
-    """Plain values, one line each, ASCII only: nothing in them can end the comment that they stand in."""
+    """Return a writer of plain values, one line each, ASCII only: no value can end the comment that it is in."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False

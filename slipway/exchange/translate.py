@@ -1,7 +1,7 @@
-"""A ParallelCluster configuration as settings: each function carries one part and says so in the ledger.
+"""A ParallelCluster configuration as settings: each function carries one part over and notes it in the ledger.
 
-What no function carries is held against the configuration that Slipway itself writes: the same value there is implied,
-another one is not carried, and ``slipway/data/pcluster_import.yaml`` knows why.
+What no function carries is compared with the configuration that Slipway writes: an equal value is implied, another is
+not carried, and `slipway/data/pcluster_import.yaml` has the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slipway.settings.write import get_at, set_at
 
 FILL = "<fill in>"
 MOST_QUEUES = 50  # of one settings file
-ANYWHERE = {"name": "any", "region": "us-east-1", "zone": "us-east-1a"}  # for settings that only show a shape
+ANYWHERE = {"name": "any", "region": "us-east-1", "zone": "us-east-1a"}  # of settings that exist only for their shape
 QUEUES: Place = ("Scheduling", "SlurmQueues")
 SLURM: Place = ("Scheduling", "SlurmSettings")
 CONFIGURED: Place = ("CustomActions", "OnNodeConfigured")
@@ -51,7 +51,7 @@ SCALARS: tuple[tuple[Place, Place], ...] = (
 
 
 class Translation:
-    """``settings`` grows while ``ledger`` notes each value. ``comments`` are for the written file, by settings path."""
+    """The `settings` so far, the `ledger` of every value, and `comments` for the written file by settings path."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.data = configuration.data
@@ -65,12 +65,12 @@ class Translation:
         return get_at(self.data, path)
 
     def count(self, *path: str | int) -> int:
-        """The length of the list at ``path``."""
+        """Return the length of the list at `path`."""
         value = self.get(*path)
         return len(value) if isinstance(value, list) else 0
 
     def carry(self, path: Place, to: Place) -> Any:
-        """Put the value at ``path`` to ``to``; None when there is none or it is only an export's placeholder."""
+        """Put the value of `path` at `to` and return it; None if it is missing or an export's placeholder."""
         value = self.get(*path)
         if value is None or isinstance(value, (dict, list)):
             return None
@@ -80,17 +80,17 @@ class Translation:
         return self.put(path, to, value)
 
     def put(self, path: Place, to: Place, value: Any) -> Any:
-        """Put ``value``, which comes from ``path``, to ``to``."""
+        """Put `value`, which comes from `path`, at `to` and return it."""
         set_at(self.settings, to, value)
         if is_placeholder(value):
-            self.comments[to] = f"fill in what {value} stands for"
-            self.ledger.decide(path, Fate.TO_FILL, f"fill in what {value} stands for", to)
+            self.comments[to] = f"fill in the value of {value}"
+            self.ledger.decide(path, Fate.TO_FILL, f"fill in the value of {value}", to)
         else:
             self.ledger.decide(path, Fate.CARRIED, "", to)
         return value
 
     def need(self, to: Place, text: str) -> None:
-        """The settings need ``to`` and the file has nothing for it."""
+        """Have `to` filled in: the settings need it, and the file does not have it."""
         set_at(self.settings, to, FILL)
         self.comments[to] = text
         self.ledger.add(Fate.TO_FILL, text, to)
@@ -103,7 +103,7 @@ class Translation:
 
 
 def translate(configuration: Configuration) -> Translation:
-    """Everything that the settings can take of ``configuration``, and an account of all of it."""
+    """Return everything of `configuration` that settings have a key for, with an account of every value."""
     t = Translation(configuration)
     for path, to in SCALARS:
         t.carry(path, to)
@@ -115,13 +115,13 @@ def translate(configuration: Configuration) -> Translation:
     if t.is_own:
         t.notes.append(
             "Slipway wrote this configuration: what ParallelCluster has no key for (zone, new VPC, bucket, "
-            "associations, images, NCCL, acceptance, budget, ...) stands in its block of comments alone"
+            "associations, images, NCCL, acceptance, budget, ...) is only in its block of comments"
         )
     return t
 
 
 def actions(data: dict[str, Any], path: Place) -> list[tuple[Place, Any]]:
-    """The scripts of a custom action, each with its path: one script, or a sequence of them."""
+    """Return the scripts of a custom action, one or a sequence, each with its path."""
     sequence = get_at(data, (*path, "Sequence"))
     if isinstance(sequence, list):
         return [((*path, "Sequence", index), item) for index, item in enumerate(sequence)]
@@ -145,7 +145,7 @@ def _ssh(t: Translation) -> None:
         t.imply(path, "SSH is closed unless head_node.ssh_from opens it")
     elif t.carry(path, ("head_node", "ssh_from")) is None and t.get("HeadNode", "Ssh", "KeyName") is not None:
         t.notes.append(
-            "HeadNode/Ssh has no AllowedIps: ParallelCluster opens SSH to everybody, Slipway to nobody; "
+            "HeadNode/Ssh has no AllowedIps: ParallelCluster then opens SSH to every address, Slipway to none; "
             "set head_node.ssh_from to the range that may log in"
         )
 
@@ -182,7 +182,7 @@ def _network(t: Translation) -> None:
 
 
 def _groups(t: Translation) -> None:
-    """The nodes' security group is one that all queues have, best one that the head node has too."""
+    """Carry the security groups. The nodes' group is one that all queues have, preferably the head node too."""
     lists = [
         (*QUEUES, index, "Networking", "AdditionalSecurityGroups") for index in range(t.count(*QUEUES))
     ]  # fmt: skip
@@ -228,7 +228,7 @@ def _scripts(t: Translation, part: Place, to: Place) -> None:
 
 
 def _instead_of(action: Any, to: Place, otherwise: str = "") -> str:
-    """What takes the place of a script that cannot be carried."""
+    """Return what replaces a script that cannot be carried over."""
     url, arguments = str(get_at(action, ("Script",))), get_at(action, ("Args",)) or []
     setting = "queues[].scripts" if to[0] == "queues" else f"{to[0]}.scripts"
     for known in knowledge()["scripts"]:
@@ -346,14 +346,14 @@ def _capacity(t: Translation, path: Place, to: Place) -> None:
         t.carry(place, (*to, "reservation", "id"))
     for place in given[1:]:
         same = t.get(*place) == t.get(*given[0])
-        decision = (Fate.IMPLIED, "the same again") if same else (Fate.NOT_CARRIED, "the compute resource has its own")
+        decision = (Fate.IMPLIED, "the same again") if same else (Fate.NOT_CARRIED, "the compute resource has another")
         t.ledger.decide(place, *decision)
     if kind == "CAPACITY_BLOCK" and not given:
         t.need((*to, "reservation", "id"), "the id of the capacity block, cr-...")
 
 
 def _placement_group(t: Translation, path: Place, to: Place) -> None:
-    """The compute resource's own comes before the queue's."""
+    """Carry the placement group of the compute resource, else that of the queue."""
     setting: Place = (*to, "placement_group")
     for part in ((*path, "ComputeResources", 0), path):
         group: Place = (*part, "Networking", "PlacementGroup")
@@ -361,7 +361,7 @@ def _placement_group(t: Translation, path: Place, to: Place) -> None:
         if not isinstance(found, dict):
             continue
         if setting[-1] in get_at(t.settings, to):
-            t.drop(group, "the compute resource has its own")
+            t.drop(group, "the compute resource has another")
             continue
         name = next((key for key in ("Name", "Id") if key in found), None)
         if name and found.get("Enabled", True):
@@ -392,7 +392,7 @@ def _mount_directory(part: dict[str, Any]) -> str:
 
 
 def _main_file_system(parts: Sequence[tuple[Place, dict[str, Any]]]) -> Place | None:
-    """The FSx for Lustre at /fsx; without one, the first that ParallelCluster would make."""
+    """Return the path of the FSx for Lustre at /fsx; without one, of the first that ParallelCluster would make."""
     lustre = [(path, part) for path, part in parts if part.get("StorageType") == "FsxLustre"]
     at_place = [path for path, part in lustre if _mount_directory(part) == "/fsx"]
     managed = [path for path, part in lustre if get_at(part, ("FsxLustreSettings", "FileSystemId")) is None]
@@ -421,7 +421,7 @@ def _fsx(t: Translation, path: Place, part: dict[str, Any]) -> None:
 
 
 def _spelled(constant: str) -> str:
-    """``PERSISTENT_2`` as the settings write it; a placeholder stays as it is."""
+    """Return `PERSISTENT_2` as the settings write it; a placeholder is unchanged."""
     return constant if is_placeholder(constant) else constant.lower().replace("_", "-")
 
 
@@ -467,7 +467,7 @@ def _home(t: Translation, path: Place, part: dict[str, Any]) -> None:
 
 
 def _rest(t: Translation) -> None:
-    """What is left: Slipway writes the same, or it is a default of ParallelCluster, or it is not carried."""
+    """Decide what is left: Slipway writes it too, it is ParallelCluster's default, or it is not carried."""
     ours = _ours(t)
     for leaf in t.ledger.rest():
         value, written = t.ledger.leaves[leaf], get_at(ours, _aligned(leaf, t.data, ours))
@@ -478,9 +478,7 @@ def _rest(t: Translation) -> None:
         else:
             part, reason = _reason(leaf)
             if written is None:
-                t.drop(
-                    part, reason or ("write out what it stands for" if is_placeholder(value) else "no setting for it")
-                )
+                t.drop(part, reason or ("write out its value" if is_placeholder(value) else "no setting for it"))
             else:
                 t.drop(leaf, ": ".join(filter(None, (f"Slipway writes {_shown(written)}", reason))))
 
@@ -490,7 +488,7 @@ def _shown(value: Any) -> str:
 
 
 def _reason(leaf: Place) -> tuple[Place, str]:
-    """The part that the longest fitting reason is about, and the reason."""
+    """Return the longest part around `leaf` that has a reason, and the reason."""
     reasons = knowledge()["reasons"]
     for end in range(len(leaf), 0, -1):
         if pattern(leaf[:end]) in reasons:
@@ -499,7 +497,7 @@ def _reason(leaf: Place) -> tuple[Place, str]:
 
 
 def _aligned(leaf: Place, data: dict[str, Any], ours: dict[str, Any]) -> Place:
-    """Where Slipway's configuration has the same thing: shared storage is found by its directory."""
+    """Return the path of the same value in Slipway's configuration; shared storage is matched by directory."""
     if leaf[0] != "SharedStorage" or len(leaf) < 2:
         return leaf
     part = get_at(data, leaf[:2])
@@ -515,7 +513,7 @@ def _aligned(leaf: Place, data: dict[str, Any], ours: dict[str, Any]) -> Place:
 
 
 def _ours(t: Translation) -> dict[str, Any]:
-    """What Slipway would write for a cluster of this shape. Types that it does not know count as GPU types."""
+    """Return what Slipway would write for a cluster of this shape. Unknown instance types count as GPU types."""
     types = [str(one["instance_type"]) for one in t.settings["queues"]]
     queues = [
         {"name": "any", "instance_type": name if name in INSTANCE_TYPES else "p5.48xlarge", "count": 1}
@@ -542,7 +540,7 @@ def _ours(t: Translation) -> dict[str, Any]:
 
 @cache
 def _export_placeholders() -> frozenset[str]:
-    """The ids of zeros that an export before a deployment writes."""
+    """Return the ids of zeros that an export before a deployment writes."""
     queue = {"name": "any", "instance_type": "p5.48xlarge", "count": 1}
     facts = placeholder_facts(Settings.model_validate({**ANYWHERE, "queues": [queue]}))
     return frozenset(

@@ -104,7 +104,7 @@ def test_every_id_of_zeros_is_named_by_its_path(file: Path, capsys: pytest.Captu
     assert set(found) <= {spell(path) for path in leaves}
     export_pcluster(file)
     told = capsys.readouterr().err
-    assert told.splitlines()[0].startswith(f"{len(found)} placeholders stand for what only a deployment knows")
+    assert told.splitlines()[0].startswith(f"{len(found)} placeholders for values that only a deployment knows")
     assert [line.strip() for line in told.splitlines()[1:]] == [f"{path}: {what}" for path, what in found.items()]
 
 
@@ -131,7 +131,7 @@ def test_yaml_is_the_same_configuration() -> None:
 
 @pytest.mark.parametrize(
     ("name", "error", "words"),
-    [("", UsageError, "is no file"), (".", UsageError, "is no file"), ("no/such/folder.yaml", UsageError, "there is no folder .*mkdir -p")],
+    [("", UsageError, "is not a file"), (".", UsageError, "is not a file"), ("no/such/folder.yaml", UsageError, "there is no folder .*mkdir -p")],
 )  # fmt: skip
 def test_places_that_cannot_be_written(tmp_path: Path, name: str, error: type[Exception], words: str) -> None:
     target = tmp_path / name if name else Path()

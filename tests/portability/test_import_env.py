@@ -151,7 +151,7 @@ def test_names_that_say_the_same_and_names_that_do_not(tmp_path: Path, capsys: p
     assert code == 1
     reasons = {entry["path"]: entry["text"] for entry in report["not_carried"]}
     assert reasons == {
-        "PublicSubnet": "PUBLIC_SUBNET_ID says otherwise",
+        "PublicSubnet": "PUBLIC_SUBNET_ID has another value",
         "COLOUR": "no setting for this variable",
     }
 

@@ -350,7 +350,7 @@ def test_what_nobody_says_is_marked_and_named(bring: Callable[..., tuple[int, Re
     code, report = bring(BASE, region="us-west-2")
     assert code == 1
     assert {entry["setting"] for entry in report["to_fill"]} == {"name", "zone", "network.vpc_id"}
-    assert "name: <fill in> # the cluster's name, --name; the file does not say it" in report["settings"]
+    assert "name: <fill in> # the cluster's name, --name; it is not in the file" in report["settings"]
     assert "region: us-west-2" in report["settings"]
 
 
@@ -367,7 +367,7 @@ def test_open_ssh_is_not_closed_in_silence(bring: Callable[..., tuple[int, Repor
     _, report = bring(
         BASE.replace("  Networking:\n    SubnetId", "  Ssh: {KeyName: mine}\n  Networking:\n    SubnetId")
     )
-    assert any("ParallelCluster opens SSH to everybody" in note for note in report["notes"])
+    assert any("ParallelCluster then opens SSH to every address" in note for note in report["notes"])
 
 
 def test_secrets_are_not_repeated(bring: Callable[..., tuple[int, Report]]) -> None:

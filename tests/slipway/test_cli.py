@@ -152,4 +152,4 @@ def test_export_pcluster_is_whole_and_repeatable(tmp_path: Path) -> None:
     assert (first.returncode, again.returncode) == (0, 0)
     assert again.stdout == text
     assert "CapacityType: CAPACITY_BLOCK" in text
-    assert "placeholders stand for" in first.stderr
+    assert "placeholders for values" in first.stderr
