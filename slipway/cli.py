@@ -12,7 +12,7 @@ import typer
 
 from slipway import __version__, command_line, completion
 from slipway.command_line import Command, Group
-from slipway.completion import OS_NAMES, RESERVATION_KINDS, one_of, settings_files
+from slipway.completion import OS_NAMES, RESERVATION_KINDS, Values, one_of, settings_files
 from slipway.errors import EXIT_GOOD, UsageError
 from slipway.settings import Settings, load_settings
 
@@ -28,33 +28,32 @@ import_ = typer.Typer(cls=Group, help="Make a settings file from another tool's 
 app.add_typer(export, name="export")
 app.add_typer(import_, name="import")
 
+
+def option(*names: str, help: str, values: Values | None = None, **more: Any) -> Any:
+    """Return the declaration of an option; Tab offers `values`."""
+    return typer.Option(*names, help=help, autocompletion=one_of(values) if values else None, **more)
+
+
 SettingsFile = Annotated[
     Path,
     typer.Argument(
         metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.", autocompletion=settings_files
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; default: standard output.")]
-Deployed = Annotated[bool, typer.Option("--deployed", help="Read the ids from the deployed stacks.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
-Name = Annotated[str | None, typer.Option("--name", help="The cluster's name.")]
+AsJson = Annotated[bool, option("--json", help="Print one JSON object instead of text.")]
+Output = Annotated[Path | None, option("--output", "-o", help="The file to write; default: standard output.")]
+Deployed = Annotated[bool, option("--deployed", help="Read the ids from the deployed stacks.")]
+Force = Annotated[bool, option("--force", help="Replace the output file if it exists.")]
+Name = Annotated[str | None, option("--name", help="The cluster's name.")]
 RegionName = Annotated[
-    str | None,
-    typer.Option("--region", help="The AWS region, e.g. us-east-1.", autocompletion=one_of(completion.region_names)),
+    str | None, option("--region", help="The AWS region, e.g. us-east-1.", values=completion.region_names)
 ]
 ZoneName = Annotated[
-    str | None,
-    typer.Option(
-        "--zone", help="The availability zone, e.g. us-east-1a.", autocompletion=one_of(completion.zone_names)
-    ),
+    str | None, option("--zone", help="The availability zone, e.g. us-east-1a.", values=completion.zone_names)
 ]
-Policy = Annotated[
-    bool, typer.Option("--policy", help="Print the IAM policy that this command needs, and ask AWS nothing.")
-]
+Policy = Annotated[bool, option("--policy", help="Print the IAM policy that this command needs, and ask AWS nothing.")]
 Profile = Annotated[
-    str | None,
-    typer.Option("--profile", help="A profile of the AWS configuration.", autocompletion=one_of(completion.profiles)),
+    str | None, option("--profile", help="A profile of the AWS configuration.", values=completion.profiles)
 ]
 
 
@@ -66,11 +65,11 @@ def check(
     ] = None,
     explain: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--explain",
             metavar="RULE",
             help="Print why a rule exists; `all` lists the rules.",
-            autocompletion=one_of(completion.rule_names),
+            values=completion.rule_names,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -105,9 +104,7 @@ def export_pcluster(
 def export_env(
     file: SettingsFile,
     output: Output = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", help="The queue to describe; default: the first with GPUs.")
-    ] = None,
+    queue: Annotated[str | None, option("--queue", help="The queue to describe; default: the first with GPUs.")] = None,
     deployed: Deployed = False,
     profile: Profile = None,
     force: Force = False,
@@ -136,9 +133,9 @@ def import_pcluster(
     name: Name = None,
     region: RegionName = None,
     zone: ZoneName = None,
-    vpc_id: Annotated[str | None, typer.Option("--vpc-id", help="The VPC of the configuration's subnets.")] = None,
+    vpc_id: Annotated[str | None, option("--vpc-id", help="The VPC of the configuration's subnets.")] = None,
     variables: Annotated[
-        Path | None, typer.Option("--variables", help="A file of export NAME=value lines for placeholders ${NAME}.")
+        Path | None, option("--variables", help="A file of export NAME=value lines for placeholders ${NAME}.")
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -170,32 +167,23 @@ def import_env(
 @app.command(cls=Command)
 def init(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The settings file to write; default: NAME.yaml here.")
+        Path | None, option("--output", "-o", help="The settings file to write; default: NAME.yaml here.")
     ] = None,
     name: Name = None,
     region: RegionName = None,
     zone: ZoneName = None,
-    os_name: Annotated[
-        str | None,
-        typer.Option("--os", help=f"{', '.join(OS_NAMES)}.", autocompletion=one_of(lambda: OS_NAMES)),
-    ] = None,
+    os_name: Annotated[str | None, option("--os", help=f"{', '.join(OS_NAMES)}.", values=OS_NAMES)] = None,
     instance_type: Annotated[
-        str | None,
-        typer.Option("--instance-type", help="Of the compute nodes.", autocompletion=one_of(completion.instance_types)),
+        str | None, option("--instance-type", help="Of the compute nodes.", values=completion.instance_types)
     ] = None,
-    count: Annotated[str | None, typer.Option("--count", help="Number of compute nodes.")] = None,
-    reservation: Annotated[str | None, typer.Option("--reservation", help="Id of the reservation, or none.")] = None,
+    count: Annotated[str | None, option("--count", help="Number of compute nodes.")] = None,
+    reservation: Annotated[str | None, option("--reservation", help="Id of the reservation, or none.")] = None,
     reservation_kind: Annotated[
-        str | None,
-        typer.Option(
-            "--reservation-kind",
-            help=f"{' or '.join(RESERVATION_KINDS)}.",
-            autocompletion=one_of(lambda: RESERVATION_KINDS),
-        ),
+        str | None, option("--reservation-kind", help=f"{' or '.join(RESERVATION_KINDS)}.", values=RESERVATION_KINDS)
     ] = None,
-    key_pair: Annotated[str | None, typer.Option("--key-pair", help="EC2 key pair for SSH, or none.")] = None,
+    key_pair: Annotated[str | None, option("--key-pair", help="EC2 key pair for SSH, or none.")] = None,
     profile: Profile = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask no question: use the options, else the defaults.")] = False,
+    yes: Annotated[bool, option("--yes", help="Ask no question: use the options, else the defaults.")] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> int:
@@ -228,9 +216,7 @@ def _ask(text: str, default: str) -> str:
 def preflight(
     file: SettingsFile,
     profile: Profile = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, max=300, help="Seconds that a question may take.")
-    ] = 20.0,
+    timeout: Annotated[float, option("--timeout", min=1, max=300, help="Seconds that a question may take.")] = 20.0,
     policy: Policy = False,
     as_json: AsJson = False,
 ) -> int:
@@ -251,11 +237,9 @@ def _print_policy(file: Path, policy: Callable[[Settings], dict[str, Any]]) -> i
 @app.command(cls=Command)
 def cost(
     file: SettingsFile,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Use the prices of the data file, and ask AWS nothing.")
-    ] = False,
+    offline: Annotated[bool, option("--offline", help="Use the prices of the data file, and ask AWS nothing.")] = False,
     hours: Annotated[
-        float | None, typer.Option(min=0, help="Hours that the capacity block lasts, if AWS is not asked.")
+        float | None, option(min=0, help="Hours that the capacity block lasts, if AWS is not asked.")
     ] = None,
     profile: Profile = None,
     as_json: AsJson = False,
@@ -271,7 +255,7 @@ def status(
     file: SettingsFile,
     profile: Profile = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, max=300, help="Seconds to wait for the head node's answer.")
+        float, option("--timeout", min=1, max=300, help="Seconds to wait for the head node's answer.")
     ] = 45.0,
     policy: Policy = False,
     as_json: AsJson = False,
@@ -297,10 +281,10 @@ def deploy(
     profile: Profile = None,
     require_approval: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--require-approval",
             help="When the CDK CLI asks first: never, any-change or broadening.",
-            autocompletion=one_of(lambda: ("never", "any-change", "broadening")),
+            values=("never", "any-change", "broadening"),
         ),
     ] = None,
     as_json: AsJson = False,
@@ -314,7 +298,7 @@ def deploy(
 
 @app.command(cls=Command)
 def diff(file: SettingsFile, extra: Extra = None, profile: Profile = None, as_json: AsJson = False) -> int:
-    """Print what `slipway deploy` would change: check the settings, then print and run `cdk diff --all`."""
+    """Print what `slipway deploy` would change: check the settings, then print and run `cdk diff`."""
     from slipway.deploy import run_cdk
 
     return run_cdk("diff", file, profile=profile, extra=extra or (), as_json=as_json)
@@ -325,7 +309,7 @@ def destroy(
     file: SettingsFile,
     extra: Extra = None,
     profile: Profile = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the cluster's name.")] = False,
+    yes: Annotated[bool, option("--yes", help="Do not ask for the cluster's name.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Delete the cluster's stacks after naming what stays: print and run `cdk destroy`."""
@@ -354,18 +338,13 @@ def ssh(
 def logs(
     file: SettingsFile,
     node: Annotated[
-        str | None, typer.Option("--node", help="Only this node: its host name, its instance id, or head.")
+        str | None, option("--node", help="Only this node: its host name, its instance id, or head.")
     ] = None,
     group: Annotated[
-        str,
-        typer.Option(
-            "--group",
-            help=f"Which logs: {', '.join(completion.LOG_GROUPS)}.",
-            autocompletion=one_of(lambda: completion.LOG_GROUPS),
-        ),
+        str, option("--group", help=f"Which logs: {', '.join(completion.LOG_GROUPS)}.", values=completion.LOG_GROUPS)
     ] = "setup",
-    since: Annotated[str, typer.Option("--since", help="How far back: a number and s, m, h or d.")] = "1h",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
+    since: Annotated[str, option("--since", help="How far back: a number and s, m, h or d.")] = "1h",
+    follow: Annotated[bool, option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
     profile: Profile = None,
     as_json: AsJson = False,
 ) -> int:
@@ -378,25 +357,25 @@ def logs(
 @app.command(cls=Command)
 def rehearse(
     file: SettingsFile,
-    cloud_only: Annotated[bool, typer.Option("--cloud-only", help="Rehearse up to Slurm; needs no root.")] = False,
+    cloud_only: Annotated[bool, option("--cloud-only", help="Rehearse up to Slurm; needs no root.")] = False,
     break_: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--break",
             metavar="KIND",
             help="Inject a fault: slow-node=gpu-3, bootstrap=compute, bootstrap=head or hang.",
-            autocompletion=one_of(lambda: completion.BREAK_KINDS),
+            values=completion.BREAK_KINDS,
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the embedded AWS, with --cloud-only; 0: any free port.")
+        int, option(min=0, max=65535, help="Port of the embedded AWS, with --cloud-only; 0: any free port.")
     ] = 0,
-    max_hosts: Annotated[int, typer.Option(min=1, max=32, help="Boot at most this many compute hosts per queue.")] = 8,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the report and the logs.")] = Path(
+    max_hosts: Annotated[int, option(min=1, max=32, help="Boot at most this many compute hosts per queue.")] = 8,
+    output: Annotated[Path, option("--output", "-o", help="The folder for the report and the logs.")] = Path(
         "rehearsals"
     ),
     shell: Annotated[
-        bool, typer.Option("--shell", help="After acceptance, open a shell on the rehearsed head node.")
+        bool, option("--shell", help="After acceptance, open a shell on the rehearsed head node.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -427,7 +406,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print Slipway's version.")
+        bool, option("--version", callback=_print_version, is_eager=True, help="Print Slipway's version.")
     ] = False,
 ) -> None:
     """Declare the options that need no command; the help text is the app's."""

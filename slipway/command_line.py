@@ -67,12 +67,12 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group that notes `--json` also for a command that does not exist."""
+    """A group that notes `--json` for the errors that occur before a command reads its own arguments."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if isinstance(ctx.obj, Request):
             ctx.obj.as_json = JSON_OPTION in args
-        return super().resolve_command(ctx, args)
+        return super().parse_args(ctx, args)
 
 
 def this_program() -> str:

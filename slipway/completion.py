@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from slipway.errors import SlipwayError
@@ -16,9 +16,15 @@ LOG_GROUPS = ("setup", "steps", "health", "nccl", "containers", "slurm", "system
 DEEPEST = 8  # folders that one Tab may go down
 
 
-def one_of(values: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Complete one of `values()`; called only when the shell asks, because some lists are slow to make."""
-    return lambda incomplete: [value for value in values() if value.startswith(incomplete)]
+Values = Sequence[str] | Callable[[], Iterable[str]]
+"""What Tab offers: a list, or a function for one that is slow to make."""
+
+
+def one_of(values: Values) -> Callable[[str], list[str]]:
+    """Return a function that completes one of `values`."""
+    return lambda incomplete: [
+        value for value in (values() if callable(values) else values) if value.startswith(incomplete)
+    ]
 
 
 def settings_files(incomplete: str) -> list[str]:

@@ -30,7 +30,7 @@ KEPT = (
 
 
 def cdk_command(
-    action: str, file: Path, *, profile: str | None, extra: Sequence[str], stacks: Sequence[str] = ("--all",)
+    action: str, file: Path, *, profile: str | None, extra: Sequence[str], stacks: Sequence[str]
 ) -> list[str]:
     """Return the CDK command line: `action` on `stacks` of the settings in `file`, then the `extra` arguments."""
     app = [] if CHECKOUT else ["--app", shlex.join([sys.executable, "-m", "slipway", "app"])]
@@ -47,7 +47,9 @@ def run_cdk(
     Raises SettingsError for wrong settings, EnvironmentFault when the CDK CLI cannot be started.
     """
     settings = load_settings(file)
-    return _run(cdk_command(action, file, profile=profile, extra=extra), settings, as_json=as_json)
+    stacks = () if action == "diff" else ("--all",)  # `cdk diff` has no --all and compares every stack
+    command = cdk_command(action, file, profile=profile, extra=extra, stacks=stacks)
+    return _run(command, settings, as_json=as_json)
 
 
 def _run(command: list[str], settings: Settings, *, as_json: bool) -> int:

@@ -133,6 +133,7 @@ class Reader:
         from botocore.config import Config
 
         self._settings = settings
+        self.is_cut = False  # whether the last list was longer than the bounds
         session = session_of(profile, settings.region)
         config = Config(connect_timeout=3, read_timeout=15, retries={"total_max_attempts": 4, "mode": "standard"})
         self._clients = {
@@ -182,13 +183,14 @@ class Reader:
     def events(self, streams: list[Stream], start_ms: int) -> tuple[list[Event], bool]:
         """Return the lines of `streams` since `start_ms` by time, at most MOST_EVENTS, and whether there are more."""
         events: list[Event] = []
+        self.is_cut = False
         for group in dict.fromkeys(stream.group for stream in streams):
             names = [stream.name for stream in streams if stream.group == group]
             for first in range(0, len(names), MOST_STREAMS):
                 some = {"logStreamNames": names[first : first + MOST_STREAMS], "startTime": start_ms}
                 events += [_event(item) for item in self._list("filter_log_events", logGroupName=group, **some)]
         events.sort(key=lambda event: event.time_ms)
-        return events[:MOST_EVENTS], len(events) > MOST_EVENTS
+        return events[:MOST_EVENTS], self.is_cut or len(events) > MOST_EVENTS
 
     def follow(self, streams: list[Stream], printed: list[Event], start_ms: int, *, as_json: bool) -> None:
         """Print new lines of `streams` until Ctrl-C."""
@@ -211,9 +213,12 @@ class Reader:
                 raise _unanswered(error) from None
             yield from page[key]
             count += len(page[key])
-            if "nextToken" not in page or count > MOST_EVENTS:
+            if "nextToken" not in page:
                 return
+            if count > MOST_EVENTS:
+                break
             parameters["nextToken"] = page["nextToken"]
+        self.is_cut = True
 
     def _ask(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
         client = self._clients[service]

@@ -1,4 +1,4 @@
-"""Text for the user: hints that name what was probably meant, text that is safe to show, times and lists."""
+"""Text for the user: did-you-mean hints, text that is safe on a terminal, times and lists."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 
-# Control characters, separators of lines, marks of writing direction, half characters: all that would steer a terminal
-# or hide what a line really says.
+# Characters that control a terminal or hide part of a line: control characters, line separators, marks of writing
+# direction, surrogates.
 UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-LONGEST_WORD = 64  # a longer one is no slip of the pen, and comparing it would take long
+LONGEST_WORD = 64  # longer words are not typos, and difflib is quadratic
 MOST_SHOWN = 20
 LEAST_COLUMNS = 20  # of a folded line, however narrow the terminal is
 CLOSE = 0.6  # of 1 (equal), difflib's ratio: "eaf" still is "efa"
@@ -21,7 +21,7 @@ VERY_CLOSE = 0.75  # among names that all look alike, as instance types do
 
 
 def nearest(word: str, choices: Iterable[str], close: float = CLOSE) -> str | None:
-    """The choice that looks most like `word`, among equals the one that begins like it; None when none does."""
+    """Return the choice most similar to `word`, among equals the one with the longest common beginning, or None."""
     if len(word) > LONGEST_WORD:
         return None
     import difflib
@@ -33,12 +33,12 @@ def nearest(word: str, choices: Iterable[str], close: float = CLOSE) -> str | No
 
 
 def _beginning(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """Return the number of characters with which both begin."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def did_you_mean(word: str, choices: Iterable[str], close: float = CLOSE) -> str:
-    """A hint naming the nearest choice, or all choices when they are few and none is near."""
+    """Return a hint with the nearest choice, or with all choices if they are few and none is near."""
     known = list(choices)
     near = nearest(word, known, close)
     if near:
@@ -47,7 +47,7 @@ def did_you_mean(word: str, choices: Iterable[str], close: float = CLOSE) -> str
 
 
 def visible(text: str) -> str:
-    """`text` on one line, without anything that steers a terminal: a file, a name or AWS may have put it there."""
+    """Return `text` on one line without characters that control a terminal: it may come from a file or from AWS."""
     return UNSHOWN.sub("?", text)
 
 
@@ -60,7 +60,7 @@ def width_on_screen(text: str) -> int:
 
 
 def moment(time: datetime.datetime) -> str:
-    """`2026-12-05 11:30 UTC`"""
+    """Return the time as `2026-12-05 11:30 UTC`."""
     return time.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

@@ -147,16 +147,22 @@ def _leave_out(imported: Imported, fault: Fault) -> bool:
 
 def _default_at(path: Place) -> str | None:
     """Return the default at `path` as the file would write it; None if it is not a single value."""
-    default: Any = None
-    model: type[BaseModel] | None = Settings
-    for name in path:
-        field = model.model_fields.get(name) if model and isinstance(name, str) else None
-        default = field.default if field else None
-        if isinstance(name, str):
-            model = part_in(field.annotation) if field else None
+    model, key = _model_at(path[:-1]), path[-1]
+    field = model.model_fields.get(key) if model and isinstance(key, str) else None
+    default: Any = field.default if field else None
     if isinstance(default, bool):
         return str(default).lower()
     return str(default) if isinstance(default, (str, int, float)) and default != "" else None
+
+
+def _model_at(path: Place) -> type[BaseModel] | None:
+    """Return the model of the table, or of the items of the list, at `path`; None for a table of free keys."""
+    model: type[BaseModel] | None = Settings
+    for name in path:
+        if isinstance(name, str) and model is not None:
+            field = model.model_fields.get(name)
+            model = part_in(field.annotation) if field else None
+    return model
 
 
 def _take_out(imported: Imported, target: Place, why: str) -> None:
@@ -207,11 +213,7 @@ def _removable(path: Place) -> Place | None:
 
 
 def _is_needed(holder: Place, key: str) -> bool:
-    model: type[BaseModel] | None = Settings
-    for name in holder:
-        if isinstance(name, str) and model is not None:
-            field = model.model_fields.get(name)
-            model = part_in(field.annotation) if field else None
+    model = _model_at(holder)
     if model is None:
         return False  # a table of free keys: tags, parameters of Slurm
     if key in ("count", "max_count") and holder[:1] == ("queues",):

@@ -82,19 +82,15 @@ def _need(result: Imported, to: Place, text: str) -> None:
 
 def _with_block(configuration: Configuration) -> Imported:
     actual = translate(configuration)
+    plain = Imported(configuration.file, actual.settings, actual.ledger, actual.comments, actual.notes)
     try:
         block = read_block(configuration.text)
     except BlockFault as error:
-        plain = _plain(configuration, actual)
         plain.ledger.add(
             Fate.NOT_CARRIED, f"the block of comments {error}; what only it knew is unknown", ("# slipway",)
         )
         return plain
-    return _joined(configuration, actual, block) if block else _plain(configuration, actual)
-
-
-def _plain(configuration: Configuration, t: Translation) -> Imported:
-    return Imported(configuration.file, t.settings, t.ledger, t.comments, t.notes)
+    return _joined(configuration, actual, block) if block else plain
 
 
 def _joined(configuration: Configuration, actual: Translation, block: Block) -> Imported:

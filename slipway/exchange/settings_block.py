@@ -11,7 +11,7 @@ import io
 import re
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -85,15 +85,12 @@ def read_block(text: str) -> Block | None:
 def _facts(given: Any, settings: Settings) -> ClusterFacts:
     if given is None:
         return placeholder_facts(settings)
-    like = dataclasses.asdict(placeholder_facts(settings))
-    if not isinstance(given, dict) or set(given) != set(like):
+    if not isinstance(given, dict) or set(given) != {field.name for field in dataclasses.fields(ClusterFacts)}:
         raise BlockFault("holds facts of another form")
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
-    for key, value in values.items():
-        texts = value if isinstance(value, tuple) else (value,)
-        if type(value) is not type(like[key]) or not all(isinstance(text, str) for text in texts):
-            raise BlockFault(f"holds facts of another form ({key})")
-    return ClusterFacts(**values)
+    try:
+        return TypeAdapter(ClusterFacts).validate_python(given)
+    except ValidationError as error:
+        raise BlockFault(f"holds facts of another form ({error.errors()[0]['loc'][0]})") from None
 
 
 def _yaml() -> YAML:

@@ -1,6 +1,6 @@
 """Print the keys of ParallelCluster's configuration as a tree, read from its own schema. Runs in pcluster's environment.
 
-``python pcluster_schema.py > slipway/data/pcluster_schema.json`` after a change of ParallelCluster's release. A leaf is
+`python pcluster_schema.py > slipway/data/pcluster_schema.json` after a change of ParallelCluster's release. A leaf is
 named by what it takes: text, whole (number), number, truth (value), free (a table with any keys), any.
 """
 

@@ -1,6 +1,6 @@
 """Settings made up by hypothesis, over the whole model and within its rules.
 
-``settings_tables()`` gives plain tables as a settings file would hold them; ``loaded(table)`` loads one as the tool does.
+`settings_tables()` gives plain tables as a settings file would hold them; `loaded(table)` loads one as the tool does.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ def test_text_stays_text_for_a_reader_of_yaml_1_1(tmp_path: Path) -> None:
     file = tmp_path / "words.yaml"
     tags = "".join(f"  t{number}: '{word}'\n" for number, word in enumerate(words))
     file.write_text(EXAMPLES[0].read_text(encoding="utf-8") + f"\ntags:\n{tags}", encoding="utf-8")
-    told = yaml.safe_load(text_of(file))["Tags"]
-    assert [tag["Value"] for tag in told if tag["Key"].startswith("t")] == words
+    printed = yaml.safe_load(text_of(file))["Tags"]
+    assert [tag["Value"] for tag in printed if tag["Key"].startswith("t")] == words
 
 
 @needs_pcluster
@@ -103,9 +103,9 @@ def test_every_id_of_zeros_is_named_by_its_path(file: Path, capsys: pytest.Captu
     assert zeros <= set(found)
     assert set(found) <= {spell(path) for path in leaves}
     export_pcluster(file)
-    told = capsys.readouterr().err
-    assert told.splitlines()[0].startswith(f"{len(found)} placeholders for values that only a deployment knows")
-    assert [line.strip() for line in told.splitlines()[1:]] == [f"{path}: {what}" for path, what in found.items()]
+    printed = capsys.readouterr().err
+    assert printed.splitlines()[0].startswith(f"{len(found)} placeholders for values that only a deployment knows")
+    assert [line.strip() for line in printed.splitlines()[1:]] == [f"{path}: {what}" for path, what in found.items()]
 
 
 def test_ids_that_the_settings_say_are_no_placeholders() -> None:

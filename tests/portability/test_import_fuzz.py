@@ -105,7 +105,7 @@ def _places(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def account_for(text: str, folder: Path) -> bool:
-    """Import ``text``: a fault of ours, or settings and an account of every value. Whether it was read at all."""
+    """Import `text`: a fault of ours, or settings and an account of every value. Whether it was read at all."""
     file = folder / "cluster.yaml"
     file.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:

@@ -44,10 +44,10 @@ def test_secrets_of_a_configuration_go_nowhere(file: Path, capsys: pytest.Captur
     tags = f"Tags:\n- {{Key: password, Value: {PASSWORD}}}\n- {{Key: team, Value: research}}\n"
     file.write_text(HEAD + QUEUE.format(number=1) + tags, encoding="utf-8")
     assert import_pcluster(file, as_json=as_json) == 1
-    told = capsys.readouterr()
-    assert PASSWORD not in told.out + told.err
-    assert "research" in told.out
-    assert "looks like a secret" in told.out
+    printed = capsys.readouterr()
+    assert PASSWORD not in printed.out + printed.err
+    assert "research" in printed.out
+    assert "looks like a secret" in printed.out
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -55,10 +55,10 @@ def test_secrets_of_a_runbook_go_nowhere(file: Path, capsys: pytest.CaptureFixtu
     lines = f"export AWS_REGION={ACCESS_KEY}\nexport DB_PASSWORD={PASSWORD}\nmysql -p{PASSWORD}\ncurl https://u:{PASSWORD}@x\n"
     file.write_text(lines, encoding="utf-8")
     assert import_env(file, as_json=as_json) == 1
-    told = capsys.readouterr()
-    assert PASSWORD not in told.out + told.err
-    assert ACCESS_KEY not in told.out + told.err
-    assert "'mysql ...' is no assignment" in told.out
+    printed = capsys.readouterr()
+    assert PASSWORD not in printed.out + printed.err
+    assert ACCESS_KEY not in printed.out + printed.err
+    assert "'mysql ...' is no assignment" in printed.out
 
 
 def test_thousands_of_variables_take_seconds(file: Path) -> None:

@@ -67,8 +67,8 @@ def settings_of(report: Report, folder: Path) -> Any:
     return load_settings(written(folder, report["settings"], "settings.yaml"))
 
 
-def told(report: Report, path: str) -> str:
-    """Why ``path`` was not carried, or is to be filled in."""
+def reason_of(report: Report, path: str) -> str:
+    """Why `path` was not carried, or is to be filled in."""
     entries = report["not_carried"] + report["to_fill"]
     return next(entry["text"] for entry in entries if entry["path"] == path)
 
@@ -99,7 +99,7 @@ def test_the_written_file_names_all_that_is_open(
             assert match[1] in text or "to know" in report
     try:
         load_settings(target)
-    except SettingsError as error:  # what is wrong has a comment beside it
+    except SettingsError as error:  # what is wrong has a comment next to it
         for fault in error.faults:
             line = text.splitlines()[fault.line - 1]
             assert "# " in line or fault.value is None, str(fault)
@@ -250,7 +250,7 @@ def test_what_is_not_carried_is_told_with_a_reason(
     assert old in BASE
     code, report = bring(BASE.replace(old, new, 1))
     assert code == 1
-    assert words in told(report, path)
+    assert words in reason_of(report, path)
     assert report["faults"] == []
     settings_of(report, tmp_path)  # and the rest is valid
 
@@ -267,7 +267,7 @@ def test_a_group_and_a_reservation_keep_the_reservation(
     )
     code, report = bring(text)
     assert code == 1
-    assert "insufficient capacity" in told(report, "Scheduling/SlurmQueues[0]/Networking/PlacementGroup/Enabled")
+    assert "insufficient capacity" in reason_of(report, "Scheduling/SlurmQueues[0]/Networking/PlacementGroup/Enabled")
     assert settings_of(report, tmp_path).queues[0].reservation.kind == "on-demand"
 
 
@@ -346,7 +346,7 @@ def test_variables_take_the_place_of_placeholders(tmp_path: Path) -> None:
     assert (queue.instance_type, queue.count) == ("g6.2xlarge", 3)
 
 
-def test_what_nobody_says_is_marked_and_named(bring: Callable[..., tuple[int, Report]]) -> None:
+def test_what_is_missing_is_marked_and_named(bring: Callable[..., tuple[int, Report]]) -> None:
     code, report = bring(BASE, region="us-west-2")
     assert code == 1
     assert {entry["setting"] for entry in report["to_fill"]} == {"name", "zone", "network.vpc_id"}
@@ -457,7 +457,7 @@ def test_what_was_taken_out_and_is_written_again_is_told(exported: Path, capsys:
     code = import_pcluster(edited(exported, "  Alarms:\n    Enabled: true\n", ""), as_json=True)
     report = json.loads(capsys.readouterr().out)
     assert code == 1
-    assert told(report, "Monitoring/Alarms/Enabled") == "was taken out of the file; Slipway writes it again"
+    assert reason_of(report, "Monitoring/Alarms/Enabled") == "was taken out of the file; Slipway writes it again"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``slipway init``: what it asks, what it offers, what it writes, and that it leaves nothing half-done."""
+"""`slipway init`: what it asks, what it offers, what it writes, and that it leaves nothing half-done."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def test_a_reservation_that_is_not_in_the_list() -> None:
 
 def test_without_credentials_it_goes_on_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert init(find=silent) == 0
-    told = capsys.readouterr().err
-    assert "Reservations cannot be looked up: no AWS credentials were found. Going on without." in told
+    printed = capsys.readouterr().err
+    assert "Reservations cannot be looked up: no AWS credentials were found. Going on without." in printed
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_breaking_off_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_who_answers_right_is_not_asked_for_ever(tmp_path: Path) -> None:
+def test_wrong_answers_are_not_asked_for_ever(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no valid answer after 20 tries"):
         init(ask=stubborn, find=nothing)
     assert list(tmp_path.iterdir()) == []
@@ -319,9 +319,9 @@ def test_the_one_that_fits_of_several_is_taken(capsys: pytest.CaptureFixture[str
 def test_a_reservation_that_aws_does_not_list(capsys: pytest.CaptureFixture[str], answers: bool) -> None:
     given = {"reservation": "cr-0123456789abcdef9"}
     assert init(given=given, find=nothing if answers else silent) == 0
-    told = capsys.readouterr().err
-    assert ("cr-0123456789abcdef9 is not among the live reservations of us-east-1" in told) == answers
-    assert "queues[0].reservation.kind: capacity-block, a guess" in told
+    printed = capsys.readouterr().err
+    assert ("cr-0123456789abcdef9 is not among the live reservations of us-east-1" in printed) == answers
+    assert "queues[0].reservation.kind: capacity-block, a guess" in printed
     assert "kind: capacity-block # a guess" in " ".join(Path("gpu.yaml").read_text(encoding="utf-8").split())
 
 

@@ -133,6 +133,6 @@ def test_other_nodes_than_the_limits_are_for_switch_acceptance_off(
     made = load_settings(back)
     assert (made.queues[0].count, made.acceptance.scenario) == (3, "none")
     assert [limit.nodes for limit in made.acceptance.limits] == [4]
-    told = capsys.readouterr().err
-    assert "acceptance is off: no limit is known" in told
-    assert "the limits stay in the file" in told
+    printed = capsys.readouterr().err
+    assert "acceptance is off: no limit is known" in printed
+    assert "the limits stay in the file" in printed

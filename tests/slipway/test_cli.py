@@ -121,7 +121,9 @@ def test_a_rehearsal_that_does_not_start_still_ends_in_a_result(arguments: str, 
     assert answer.stderr.splitlines()[-1].startswith(f"[RESULT] FAILURE: {reason}")
 
 
-@pytest.mark.parametrize("arguments", ["chek --json", "cost --bad --json", "cost FILE --hours x --json"])
+@pytest.mark.parametrize(
+    "arguments", ["chek --json", "--json check", "export --json", "cost --bad --json", "cost FILE --hours x --json"]
+)
 def test_wrong_use_is_json_when_json_was_asked_for(arguments: str) -> None:
     done = slipway(*arguments.split())
     assert (done.returncode, json.loads(done.stdout)["error"]["exit_code"]) == (2, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from slipway import command_line
 from slipway.cli import app
+from slipway.deploy import cdk_command
 from slipway.places import FILES
 from tests.aws.deployed_site import SETTINGS, Site
 from tests.aws.preflight_aws import PreflightAws
@@ -63,7 +65,7 @@ def test_deploy_runs_the_command_that_it_prints(cdk: Path, capfd: pytest.Capture
 def test_diff_and_its_failure(cdk: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (cdk / "code").write_text("7", encoding="utf-8")
     assert slipway("diff", SETTINGS) == 1
-    assert started(cdk)[1:3] == ["diff", "--all"]
+    assert started(cdk)[1:3] == ["diff", "--context"]
     assert capfd.readouterr().err.splitlines()[-1] == "cdk diff failed with exit code 7"
 
 
@@ -82,6 +84,18 @@ def test_outside_a_checkout_the_app_is_slipways_own(cdk: Path, monkeypatch: pyte
     folder, *arguments = started(cdk)
     assert folder == str(tmp_path)
     assert arguments[2:4] == ["--app", f"{sys.executable} -m slipway app"]
+
+
+@pytest.mark.parametrize(
+    ("action", "stacks"), [("deploy", ("--all",)), ("diff", ()), ("destroy", ("rehearsal-cluster", "--force"))]
+)
+def test_the_pinned_cdk_cli_knows_the_options(action: str, stacks: tuple[str, ...]) -> None:
+    command = cdk_command(action, SETTINGS, profile="ml", extra=(), stacks=stacks)
+    text = subprocess.run(
+        [FILES / "node_modules/.bin/cdk", action, "--help"], capture_output=True, text=True, timeout=120, check=True
+    ).stdout
+    options = [word for word in command if word.startswith("-")]
+    assert [option for option in options if not re.search(rf"{option}\b", text)] == []
 
 
 @pytest.mark.parametrize("command", ["deploy", "diff", "destroy"])

@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slipway import command_line, completion
 from slipway.cli import app
-from slipway.logs import GROUPS
+from slipway.logs import GROUPS, Reader
 from tests.aws.deployed_site import SETTINGS, Site
 from tests.aws.preflight_aws import PreflightAws
 
@@ -162,6 +163,26 @@ def test_a_long_answer_is_cut_and_says_so(
     assert slipway("logs", SETTINGS) == 0
     out, err = capsys.readouterr()
     assert (len(out.splitlines()), "only the first 20 lines are shown" in err) == (20, True)
+
+
+def test_many_pages_without_a_line_are_given_up_and_that_is_printed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CloudWatch may answer a page without events and a token for the next, as long as it likes."""
+    site.deploy("observability")
+    put(site, "nodes", "gpu-1.i-2.slipway-setup", "line")
+    ask, asked = Reader._ask, []
+
+    def endless(self: Reader, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        answer = ask(self, service, operation, **parameters)
+        if operation == "filter_log_events":
+            asked.append(operation)
+            answer = {"events": answer["events"][:0], "nextToken": "more"}
+        return answer
+
+    monkeypatch.setattr(Reader, "_ask", endless)
+    assert slipway("logs", SETTINGS, "--json") == 1
+    assert (json.loads(capsys.readouterr().out)["cut"], len(asked)) == (True, 50)
 
 
 def test_follow_prints_new_lines_once_until_ctrl_c(
