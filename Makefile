@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 SETTINGS ?= clusters/rehearsal.yaml
-SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance compute/slipway-health rehearsal/standins/enroot rehearsal/standins/apptainer 2>/dev/null)
+SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance compute/slipway-health rehearsal/standins/enroot tests/registry/apptainer 2>/dev/null)
 
 # $(call quoted,TEXT): TEXT as one word of the shell, whatever is in it.
 quoted = '$(subst ','\'',$(1))'

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.bootstrap.foreground import NoFigures
-from rehearsal.standins import images as standin
+from tests.registry import images as standin
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES_MB = (12, 10, 9, 9, 8, 8, 6, 6)
@@ -128,7 +128,7 @@ def _own_places(work: Path) -> None:
 
 @contextlib.contextmanager
 def _front(work: Path, port: int) -> Iterator[None]:
-    argv = [sys.executable, str(ROOT / "rehearsal/standins/ngc.py"), "--upstream", str(port), "--key", KEY]
+    argv = [sys.executable, str(ROOT / "tests/registry/ngc.py"), "--upstream", str(port), "--key", KEY]
     for name in ("certificate", "faults", "log"):
         argv += [f"--{name}", str(work / name)]
     server = subprocess.Popen(argv)

@@ -34,7 +34,7 @@ def _unknown_group(name: str) -> Exception:
     return error
 
 
-def _store(region: str, name: str) -> dict[str, dict[str, Any]]:
+def store(region: str, name: str) -> dict[str, dict[str, Any]]:
     """A dictionary kept on moto's EC2 backend, so that it vanishes with it on a reset."""
     kept: dict[str, dict[str, Any]] = ec2_backends[ACCOUNT][region].__dict__.setdefault(f"rehearsal_{name}", {})
     return kept
@@ -79,27 +79,8 @@ def add_reservation(
     if more.get("State", "active") != "active":
         shape["AvailableInstanceCount"] = 0
     shape |= more
-    _store(region, "reservations")[reservation_id] = shape
+    store(region, "reservations")[reservation_id] = shape
     return shape
-
-
-def add_block_offering(region: str, instance_type: str, count: int, zone: str, hours: int, **more: Any) -> None:
-    """Put a capacity block on offer; `more` are members of EC2's CapacityBlockOffering that shall be otherwise."""
-    start = datetime.now(UTC).replace(minute=30, second=0, microsecond=0) + timedelta(days=1)
-    offering_id = f"cb-{uuid.uuid4().hex[:17]}"
-    _store(region, "block_offerings")[offering_id] = {
-        "CapacityBlockOfferingId": offering_id,
-        "InstanceType": instance_type,
-        "AvailabilityZone": zone,
-        "InstanceCount": count,
-        "StartDate": start,
-        "EndDate": start + timedelta(hours=hours),
-        "CapacityBlockDurationHours": hours,
-        "UpfrontFee": "0.00",
-        "CurrencyCode": "USD",
-        "Tenancy": "default",
-        **more,
-    }
 
 
 def _zone_id(region: str, zone: str) -> str:
@@ -124,7 +105,7 @@ _FILTERS = {
 
 
 def _describe_reservations(self: EC2Response) -> ActionResult:
-    known = _store(self.region, "reservations")
+    known = store(self.region, "reservations")
     wanted = self._get_param("CapacityReservationIds", [])
     for reservation_id in wanted:
         if reservation_id not in known:
@@ -155,21 +136,6 @@ def _describe_block_status(_: EC2Response) -> ActionResult:
     return ActionResult({"CapacityBlockStatuses": []})
 
 
-def _describe_block_offerings(self: EC2Response) -> ActionResult:
-    hours = self._get_param("CapacityDurationHours")
-    if not hours:
-        raise EC2ClientError("MissingParameter", "The request must contain the parameter CapacityDurationHours")
-    offered = _store(self.region, "block_offerings").values()
-    matching = [
-        item
-        for item in offered
-        if item["InstanceType"] == self._get_param("InstanceType")
-        and item["InstanceCount"] == int(self._get_param("InstanceCount") or 1)
-        and item["CapacityBlockDurationHours"] == int(hours)
-    ]
-    return ActionResult({"CapacityBlockOfferings": matching})
-
-
 _run_instances = InstanceResponse.run_instances
 
 
@@ -178,7 +144,7 @@ def _run_in_reservation(self: InstanceResponse) -> ActionResult:
     target = self._get_param("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
     reservation_id = target.get("CapacityReservationId")
     market = self._get_param("InstanceMarketOptions", {}).get("MarketType")
-    if reservation_id and reservation_id not in _store(self.region, "reservations"):
+    if reservation_id and reservation_id not in store(self.region, "reservations"):
         raise _unknown_reservation(reservation_id)
     result: ActionResult = _run_instances(self)
     for instance in result.result.instances:
@@ -202,7 +168,7 @@ def _create_reservation(self: EC2Response) -> ActionResult:
 
 
 def _cancel_reservation(self: EC2Response) -> ActionResult:
-    known = _store(self.region, "reservations")
+    known = store(self.region, "reservations")
     reservation_id = self._get_param("CapacityReservationId")
     if reservation_id not in known:
         raise _unknown_reservation(reservation_id)
@@ -219,12 +185,12 @@ def _create_group(self: EC2Response) -> ActionResult:
         "Strategy": self._get_param("Strategy") or "cluster",
         "GroupArn": f"arn:{PARTITION}:ec2:{self.region}:{ACCOUNT}:placement-group/{name}",
     }
-    _store(self.region, "placement_groups")[name] = shape
+    store(self.region, "placement_groups")[name] = shape
     return ActionResult({"PlacementGroup": shape})
 
 
 def _describe_groups(self: EC2Response) -> ActionResult:
-    known = _store(self.region, "placement_groups")
+    known = store(self.region, "placement_groups")
     wanted = self._get_param("GroupNames", [])
     for name in wanted:
         if name not in known:
@@ -234,7 +200,7 @@ def _describe_groups(self: EC2Response) -> ActionResult:
 
 def _delete_group(self: EC2Response) -> ActionResult:
     name = self._get_param("GroupName")
-    if _store(self.region, "placement_groups").pop(name, None) is None:
+    if store(self.region, "placement_groups").pop(name, None) is None:
         raise _unknown_group(name)
     return ActionResult({})
 
@@ -244,7 +210,6 @@ def install_capacity() -> None:
     actions = {
         "describe_capacity_reservations": _describe_reservations,
         "describe_capacity_block_status": _describe_block_status,
-        "describe_capacity_block_offerings": _describe_block_offerings,
         "create_capacity_reservation": _create_reservation,
         "cancel_capacity_reservation": _cancel_reservation,
         "create_placement_group": _create_group,

@@ -16,7 +16,7 @@ from moto.s3.models import s3_backends
 from moto.ssm.models import ssm_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from rehearsal.cloud import grafana, patches, stack_api
+from rehearsal.cloud import patches, stack_api
 from rehearsal.cloud.capacity import capacity_types
 from rehearsal.cloud.catalog import Catalog
 from rehearsal.cloud.clients import ACCESS_KEY, Clients
@@ -85,7 +85,7 @@ class EmbeddedAws:
         self.commands = CommandService()
         self._metrics = RemoteWrite(lambda name: name in amp_backends[ACCOUNT][region].workspaces)
         # Each gets a request before moto does and returns its answer or None; the first answer counts.
-        self.handlers: list[RequestHandler] = [self._answer_function, self._metrics.answer, grafana.answer]
+        self.handlers: list[RequestHandler] = [self._answer_function, self._metrics.answer]
         self._moto_types: dict[str, MotoType] = {}
         self.stacks = StackEngine(
             region, self._catalog(), self._read_parameter, self._read_template, listener, settle_s

@@ -105,14 +105,6 @@ class Groups:
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def memory_peak_bytes(self, host: str) -> int | None:
-        """The most memory a host held, its files on tmpfs included; None where this machine does not count it."""
-        for hierarchy in self._hierarchies:
-            for name in ("memory.max_usage_in_bytes", "memory.peak"):
-                with contextlib.suppress(OSError, ValueError):
-                    return int((hierarchy.own / self.name / host / name).read_text())
-        return None
-
     def remove(self, *, within_s: float = 5.0) -> None:
         """Remove every group of the fleet, ending what still runs in it."""
         self._remove([hierarchy.own / self.name for hierarchy in self._hierarchies], within_s)

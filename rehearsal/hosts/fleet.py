@@ -22,7 +22,7 @@ from rehearsal.hosts.commands import run
 from rehearsal.hosts.errors import BootFailed, HostsError, MachineUnfit, SlurmNotReady
 from rehearsal.hosts.host import Host, entering
 from rehearsal.hosts.network import Network
-from rehearsal.hosts.spec import FleetFacts, HostSpec
+from rehearsal.hosts.spec import HostSpec
 
 BOOT_TIMEOUT_S = 60.0
 LINK_RATE_MBIT = 200.0
@@ -200,16 +200,6 @@ class Fleet:
         except OSError:
             return ""
         return "\n".join(line for line in text.replace("\r", "").splitlines()[-lines:])
-
-    def facts(self) -> FleetFacts:
-        """Seconds to boot, memory and disk used so far."""
-        usage = shutil.disk_usage(self._dir)
-        hosts = dict(self.hosts)
-        return FleetFacts(
-            {name: host.boot_s for name, host in hosts.items()},
-            {name: self._groups.memory_peak_bytes(name) for name in hosts},
-            usage.used,
-        )
 
     def stop(self) -> None:
         """End every host and remove all that was made; safe to call twice, and after a boot that failed."""

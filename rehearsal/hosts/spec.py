@@ -59,12 +59,3 @@ class Completed:
     def ok(self) -> bool:
         """True when the command ended with 0."""
         return self.rc == 0
-
-
-@dataclass(frozen=True)
-class FleetFacts:
-    """What the hosts took: seconds to boot, peak bytes of memory (None: not counted here), bytes used on the tmpfs."""
-
-    boot_s: dict[str, float]
-    memory_peak_bytes: dict[str, int | None]
-    disk_used_bytes: int

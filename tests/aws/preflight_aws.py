@@ -1,6 +1,7 @@
 """The rehearsal's embedded AWS, with the operations that preflight and cost call and a rehearsal never does.
 
-These are Service Quotas, the Price List, IAM's policy simulator and S3's check of a bucket's owner. Chosen operations
+These are Service Quotas, the Price List, offers of capacity blocks, Grafana's API, IAM's policy simulator and S3's
+check of a bucket's owner. Chosen operations
 can also be denied, delayed or throttled.
 """
 
@@ -11,7 +12,9 @@ from typing import Any
 
 from rehearsal.cloud.seed import Seed
 from rehearsal.cloud.server import EmbeddedAws
+from tests.aws import grafana_api
 from tests.aws.bad_day import BadDay, Misbehaviour
+from tests.aws.block_offerings import install_block_offerings
 from tests.aws.bucket_owner import install_owners
 from tests.aws.policy_simulator import install_simulation
 from tests.aws.pricing import PriceList
@@ -36,13 +39,14 @@ class PreflightAws(EmbeddedAws):
         super().__init__(region, run_dir, **options)
         self.prices = PriceList()
         self._bad_day = BadDay()
-        self.handlers = [self._bad_day.answer, *self.handlers, self.prices.answer]
+        self.handlers = [self._bad_day.answer, *self.handlers, grafana_api.answer, self.prices.answer]
 
     def start(self) -> None:
         """Listen, with empty services."""
         install_quotas()
         install_simulation()
         install_owners()
+        install_block_offerings()
         super().start()
 
     def stop(self) -> None:

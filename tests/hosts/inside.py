@@ -125,7 +125,6 @@ def cluster(run_dir: str, tools_dir: str) -> dict[str, Any]:
         answer["wrong_use"] = one.head.exec(["srun", "-N1", "-n1", PERF, "-b", "1X"], timeout_s=30).rc
         answer["actions"] = actions(one)
         answer["faults"] = faults(one)
-        answer["memory"] = one.facts().memory_peak_bytes
         answer["bridge"] = links("br-hosts")[0].split("link/ether ")[1].split()[0]
         one.end("train-st-gpu-1")
         answer["ended"] = {

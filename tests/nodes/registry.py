@@ -9,7 +9,7 @@ import tarfile
 import time
 from pathlib import Path
 
-from rehearsal.standins import images
+from tests.registry import images
 
 from .conftest import ROOT, bundle_files, pack
 from .host import Host
@@ -22,6 +22,7 @@ $oauthtoken:$2b$04$LUzmrogLzYUW/ceuesvW.O.u7dSLz8Md7/BLd5uhYFWBQhpwEHe7W
 AWS:$2b$04$enN5XTQq3DdU87K0/w02AeK0nmoomxn1mr41bCXWtWPg8heNp4UIG
 """
 STANDINS = ROOT / "rehearsal/standins"
+REGISTRY = ROOT / "tests/registry"
 AWS = b"""#!/bin/bash
 case "$1 $2" in
   'secretsmanager get-secret-value') [ -r /srv/secret ] && cat /srv/secret || { echo AccessDeniedException >&2; exit 254; } ;;
@@ -61,9 +62,10 @@ def furnish(host: Host, work: Path) -> None:
     host.put("/etc/slipway/node.env", files["node.env"][0])
     host.run("mkdir -p /opt/slipway/current && tar xzf /srv/bundle.tgz -C /opt/slipway/current && chmod 755 /srv")
     host.run("for step in 10-fsx-layout 12-user-scripts; do /opt/slipway/current/headnode/steps/$step.sh; done")
-    for name, content in {"enroot": None, "apptainer": None, "aws": AWS, "curl": CURL}.items():
-        host.put(f"/usr/local/bin/{name}", content or (STANDINS / name).read_bytes(), 0o755)
-    host.put("/srv/ngc.py", (STANDINS / "ngc.py").read_bytes())
+    apptainer, enroot = (REGISTRY / "apptainer").read_bytes(), (STANDINS / "enroot").read_bytes()
+    for name, content in {"enroot": enroot, "apptainer": apptainer, "aws": AWS, "curl": CURL}.items():
+        host.put(f"/usr/local/bin/{name}", content, 0o755)
+    host.put("/srv/ngc.py", (REGISTRY / "ngc.py").read_bytes())
     images.certificate(work / "names.pem", ["nvcr.io", "authn.nvidia.com", ECR])
     host.put("/srv/names.pem", (work / "names.pem").read_bytes())
     host.put("/usr/local/share/ca-certificates/names.crt", (work / "names.crt").read_bytes())

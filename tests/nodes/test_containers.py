@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.bootstrap.images import most_at_once
-from rehearsal.standins import images
+from tests.registry import images
 
 from .host import Host
 from .registry import ECR, KEY, Registry, furnish

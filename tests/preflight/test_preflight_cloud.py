@@ -6,7 +6,8 @@ import pytest
 from botocore.exceptions import ClientError
 from preflight_cases import REGION
 
-from rehearsal.cloud.capacity import add_block_offering, add_reservation
+from rehearsal.cloud.capacity import add_reservation
+from tests.aws.block_offerings import add_block_offering
 from tests.aws.preflight_aws import PreflightAws
 from tests.aws.quotas import set_quota
 

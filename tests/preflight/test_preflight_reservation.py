@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from preflight_cases import NOW, REGION, Case, all_of, check, denied, settings_of
 
-from rehearsal.cloud.capacity import add_block_offering, add_reservation
+from rehearsal.cloud.capacity import add_reservation
 from slipway.aws.calls import Pending, Unasked
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.reservation import Seen, uses_of
 from slipway.preflight.running_instances import Instances
 from slipway.reservations import QUANTITY_TAG, instance_count
+from tests.aws.block_offerings import add_block_offering
 from tests.aws.preflight_aws import PreflightAws
 
 ID = "cr-0123456789abcdef1"
