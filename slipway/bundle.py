@@ -27,6 +27,7 @@ from slipway.errors import EnvironmentFault
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import ACCEPTANCE, FILES
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
+from slipway.settings.rules.acceptance import WARM_UP
 from slipway.settings.rules.software import BUILD_SHARE
 
 NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates")
@@ -203,7 +204,7 @@ def _all_reduce(settings: Settings) -> dict[str, Any]:
         "max_bytes": acceptance.max_bytes,
         "step_factor": 2,
         "iterations": acceptance.iterations,
-        "warmup_iterations": max(1, acceptance.iterations // 4),
+        "warmup_iterations": max(1, acceptance.iterations // WARM_UP),
         "timeout_s": int(acceptance.timeout_minutes * 60 * SWEEP_SHARE),
     }
 
@@ -220,7 +221,7 @@ def _alltoall(settings: Settings) -> dict[str, Any]:
         "min_bytes": ALLTOALL_BYTES,
         "max_bytes": ALLTOALL_BYTES,
         "iterations": settings.acceptance.iterations,
-        "warmup_iterations": max(1, settings.acceptance.iterations // 4),
+        "warmup_iterations": max(1, settings.acceptance.iterations // WARM_UP),
         "timeout_s": int(settings.acceptance.timeout_minutes * 60 * ALLTOALL_SHARE),
         "missing_limit": "warn",
     }

@@ -1,6 +1,6 @@
 """What users of such clusters reported, and which rule or question finds it before anything is paid for.
 
-Only kinds of fault that can be known beforehand stand here; docs/checks.md shows the table.
+Only kinds of fault that can be found beforehand are listed; docs/checks.md shows the table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("reservation", "reservation-one-kind"),
     ),
     (
-        "A placement group beside a capacity block or somebody's reservation: insufficient capacity",
+        "A placement group together with a capacity block or another reservation: insufficient capacity",
         f"{PARALLELCLUSTER} pull request 6311, issue 4342",
         ("capacity-block-placement", "placement-reservation", "placement-groups", "reservation"),
     ),

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from typing import Any
 
-from rehearsal.cloud.capacity import add_reservation
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, Reservation, Seed
 from tests.aws.preflight_aws import PreflightAws
 
@@ -23,7 +22,7 @@ SCRIPT = "scripts/harden.sh"
 KEY_PAIR = "platform"
 NGC_SECRET = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:ngc-key-AbCdEf"
 DATABASE_SECRET = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:slurm-db-AbCdEf"
-NGC_KEY = "nvapi-" + "x" * 64  # the form of a key, of nobody
+NGC_KEY = "nvapi-" + "x" * 64  # the form of a key; it is not valid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,19 +63,13 @@ def prepare(aws: PreflightAws) -> Site:
     return Site(group, _efs(aws, group), _fsx(aws, group), _policy(aws))
 
 
-def reservation(identifier: str, instance_type: str) -> None:
-    """One more capacity block."""
-    add_reservation(REGION, identifier, instance_type, NODES, ZONE, "capacity-block")
-
-
-def security_group(aws: PreflightAws, *, egress_to_itself: bool = True, name: str = "nodes") -> str:
-    """The nodes' group, open to itself; by EC2's own doing it is open to everywhere on the way out."""
+def security_group(aws: PreflightAws) -> str:
+    """Create the nodes' group, open to itself; EC2 opens each new group to everywhere on the way out."""
     ec2 = aws.clients("ec2")
-    group: str = ec2.create_security_group(GroupName=name, Description="nodes", VpcId=VPC_ID)["GroupId"]
+    group: str = ec2.create_security_group(GroupName="nodes", Description="nodes", VpcId=VPC_ID)["GroupId"]
     itself: list[Any] = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
     ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=itself)
-    if egress_to_itself:
-        ec2.authorize_security_group_egress(GroupId=group, IpPermissions=itself)
+    ec2.authorize_security_group_egress(GroupId=group, IpPermissions=itself)
     return group
 
 

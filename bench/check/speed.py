@@ -15,21 +15,21 @@ USUAL_CALL_S = 0.2  # stand-ins for AWS over the network: most calls, and the se
 SLOW_CALL_S = 1.5
 
 
-def check_beside_pcluster(bench: Bench) -> tuple[float, float]:
+def check_and_pcluster(bench: Bench) -> tuple[float, float]:
     """Seconds of ``slipway check`` and of pcluster's dry run on a cluster of 16 queues."""
     site = account.prepare(bench.aws)
     file = base.write(_many_queues(base.settings(site)), bench.work / "queues.yaml")
     cluster = base.configuration(file, site, SCRIPT_URL)
     ours, theirs = [], []
     for _ in range(RUNS):
-        ours.append(_seconds(lambda: bench.names_of_check(file)))
+        ours.append(_seconds(lambda: bench.check(file)))
         theirs.append(_seconds(lambda: bench.pcluster(cluster, "bench")))
     ours_s, theirs_s = statistics.median(ours), statistics.median(theirs)
     print(f"{QUEUES} queues: slipway check {ours_s:.2f} s, pcluster create-cluster --dryrun {theirs_s:.2f} s")
     return ours_s, theirs_s
 
 
-def preflight_beside_slowest_call(bench: Bench) -> tuple[float, float]:
+def preflight_and_slowest_call(bench: Bench) -> tuple[float, float]:
     """Seconds that all questions took together, and the slowest of their calls, with calls that take their time."""
     site = account.prepare(bench.aws)
     file = base.write(base.settings(site), bench.work / "control.yaml")

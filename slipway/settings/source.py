@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -104,25 +103,21 @@ KEYS_OF_SERVICES = re.compile(
 )
 FORTY_CHARACTERS = re.compile(r"(?<![A-Za-z0-9/+:#@._-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])")
 """The form of an AWS secret access key, which has no prefix. `_is_random` decides whether it is one."""
-FEWEST_CHANGES = 15
-"""Changes between upper case, lower case and digits in a secret access key.
+WORD = re.compile(r"[A-Z]?[a-z]{3,}")
+FEWEST_WITHOUT_WORDS = 17
+"""Characters of a secret access key that are not in words of three or more lower-case letters.
 
-In 40 random characters of base64 there are 25 on average, and fewer than 15 in less than one of 2,000. Paths, names in
-CamelCase and identifiers have fewer; digests in hexadecimal have no upper case.
+In 40 random characters there are 33 on average, and fewer than 17 in about one of 1,000. Paths and names in CamelCase
+have about ten; digests in hexadecimal have no upper case.
 """
 SECRET_KEY = re.compile(r"passw|secret|token|api_?key|credential|private_?key", re.IGNORECASE)
 """Keys whose value is not repeated unless it is an ARN: users who misread such a key write the secret itself."""
 SECRET_RULE = "secret-value"  # noqa: S105 (the name of a rule)
 
 
-def _kind(character: str) -> str:
-    return "d" if character.isdigit() else "U" if character.isupper() else "l" if character.islower() else "-"
-
-
 def _is_random(word: str) -> bool:
-    kinds = [_kind(character) for character in word]
-    changes = sum(one != other for one, other in itertools.pairwise(kinds))
-    return {"d", "U", "l"} <= set(kinds) and changes >= FEWEST_CHANGES
+    kinds = any(map(str.isdigit, word)) and any(map(str.isupper, word)) and any(map(str.islower, word))
+    return kinds and len(WORD.sub("", word)) >= FEWEST_WITHOUT_WORDS
 
 
 def holds_secret(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""A settings file's text from plain data, with comments; and what ``slipway check`` says about it."""
+"""A settings file's text from plain data, with comments; and what `slipway check` says about it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES: tuple[Place, ...] = (("acceptance", "min_bytes"), ("acceptance", "max_byt
 
 
 def settings_text(data: Mapping[str, Any], comments: Mapping[Place, str], head: Sequence[str] = ()) -> str:
-    """``data`` as YAML in the model's order, ``comments`` beside the values they are about, ``head`` before all."""
+    """`data` as YAML in the model's order, `comments` next to their values, `head` before all."""
     tree = _tree(_ordered(_with_sizes({**data}), Settings), (), comments)
     yaml = YAML()
     yaml.default_flow_style = False
@@ -54,7 +54,7 @@ def _ordered(node: Any, model: type[Part] | None) -> Any:
 
 
 def faults_in(text: str, name: str) -> list[Fault]:
-    """What ``slipway check`` finds in a settings file with this text; faults name it ``name``."""
+    """What `slipway check` finds in a settings file with this text; faults name it `name`."""
     try:
         return list(examine_source(parse_source(name, text)).faults)
     except SettingsError as error:
@@ -92,7 +92,7 @@ def _with_sizes(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def set_at(data: dict[str, Any], path: Iterable[PathKey], value: Any) -> None:
-    """Put ``value`` at ``path``; what is missing on the way is made. An index is the next one, or one that is there."""
+    """Put `value` at `path`; what is missing on the way is made. An index is the next one, or one that is there."""
     keys = list(path)
     node: Any = data
     for key, following in itertools.pairwise(keys):
@@ -109,7 +109,7 @@ def set_at(data: dict[str, Any], path: Iterable[PathKey], value: Any) -> None:
 
 
 def get_at(data: Any, path: Iterable[PathKey]) -> Any:
-    """What stands at ``path``; None when nothing does."""
+    """Return the value at `path`, or None."""
     for key in path:
         try:
             data = data[key]
@@ -119,7 +119,7 @@ def get_at(data: Any, path: Iterable[PathKey]) -> Any:
 
 
 def remove_at(data: dict[str, Any], path: Place) -> None:
-    """Take away what stands at ``path``, and the tables and lists that are empty without it."""
+    """Remove the value at `path`, and the tables and lists that are empty without it."""
     holder = get_at(data, path[:-1])
     del holder[path[-1]]
     if not holder and len(path) > 1:

@@ -12,7 +12,7 @@ from slipway.settings.model import Queue, Settings
 from slipway.settings.rules.rule import COUNT_KEYS, Finding, Rule
 
 LIMITS_FILE = ACCEPTANCE / "limits/limits.json"
-WARM_UP = 4  # one warm-up iteration for so many measured ones; slipway/bundle.py
+WARM_UP = 4  # measured iterations for each warm-up iteration; slipway/bundle.py uses it too
 MIB, GIB = 1 << 20, 1 << 30
 BUFFERS = 3  # to send, to receive, to compare with
 NETWORK_BOUND, MOST_APART = 4, 4  # nodes of an all_reduce, factor; acceptance/limits/interpolate.py
@@ -21,7 +21,7 @@ SIDES = 2  # nccl-tests measures out of place and in place
 
 @lru_cache(maxsize=1)
 def known_limits() -> list[dict[str, Any]]:
-    """The limits that acceptance brings along, read as data: ``acceptance`` itself is the head node's program."""
+    """Return the limits of acceptance, read as data: `acceptance` itself is the head node's program."""
     rows: list[dict[str, Any]] = json.loads(LIMITS_FILE.read_text(encoding="utf-8"))["limits"]
     return rows
 
@@ -33,7 +33,7 @@ def _judged(s: Settings) -> Queue | None:
 
 
 def _visited(s: Settings, size: int) -> bool:
-    """Whether the sweep stops at ``size``: min_bytes doubled again and again."""
+    """Whether the sweep stops at `size`: min_bytes doubled again and again."""
     steps, rest = divmod(size, s.acceptance.min_bytes)
     return rest == 0 and size <= s.acceptance.max_bytes and steps > 0 and steps & (steps - 1) == 0
 
@@ -45,7 +45,7 @@ def _last_size(s: Settings) -> int:
 
 
 def _largest_buffer(memory: int) -> int:
-    """Bytes of a buffer that nccl-tests takes on a GPU of ``memory`` bytes."""
+    """Bytes of a buffer that nccl-tests takes on a GPU of `memory` bytes."""
     spare = min(-(-memory // (16 * GIB)), 4) * GIB + GIB
     return (memory - spare) // BUFFERS
 
@@ -108,7 +108,7 @@ def _limit_order(s: Settings) -> Iterator[Finding]:
 
 
 def _limits_of(s: Settings, queue: Queue) -> list[tuple[int, float]]:
-    """Size in bytes and the least bus bandwidth in GB/s of every all_reduce limit held against the sweep."""
+    """Size in bytes and the least bus bandwidth in GB/s of every all_reduce limit that the sweep is compared with."""
     limits = [
         (limit.size, limit.fail_below_gb_per_s)
         for limit in s.acceptance.limits
@@ -185,7 +185,7 @@ def _grafana(s: Settings) -> Iterator[Finding]:
 
 def _budget(s: Settings) -> Iterator[Finding]:
     if s.budget and not s.observability.alert_email:
-        yield ("budget",), "needs somebody to tell", "set observability.alert_email"
+        yield ("budget",), "needs an address to report to", "set observability.alert_email"
 
 
 QUEUE_KEYS = ("queues.instance_type", *COUNT_KEYS, "acceptance.nodes", "acceptance.scenario")
@@ -232,28 +232,29 @@ RULES = (
     ),
     Rule(
         name="limit-nodes",
-        why="Such a limit is never held against anything.",
+        why="No measurement is ever compared with such a limit.",
         source="Slipway: acceptance/limits",
         keys=(*QUEUE_KEYS, *LIMIT_KEYS, "queues.name"),
         find=_limit_nodes,
     ),
     Rule(
         name="limit-size",
-        why="A limit at a size that is not measured is never held against anything.",
+        why="No measurement is compared with a limit at a size that is not measured.",
         source="nccl-tests README: -f 2 doubles the size",
         keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
         find=_limit_size,
     ),
     Rule(
         name="limit-order",
-        why="Below the lower of the two a cluster has failed; a warning below it is never given.",
+        why="Below the lower of the two a cluster has failed; a warning level below it is never reached.",
         source="Slipway: acceptance/limits",
         keys=LIMIT_KEYS,
         find=_limit_order,
     ),
     Rule(
         name="limit-unknown",
-        why="A measurement that nothing is held against is not accepted, and that would be found out at the very end.",
+        why="A measurement without a limit to compare with is not accepted; without this rule that is reported at the "
+        "very end.",
         source="acceptance/limits/limits.json",
         keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
         find=_limit_unknown,
@@ -277,7 +278,7 @@ RULES = (
     ),
     Rule(
         name="budget-reader",
-        why="A budget only tells; AWS Budgets wants an address for every notification.",
+        why="A budget only sends messages; AWS Budgets needs an address for each notification.",
         source="AWS Budgets API reference, Subscriber",
         keys=("budget", "observability.alert_email"),
         find=_budget,

@@ -10,7 +10,7 @@ from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, Rule
 
 AWS_RESERVED_ADDRESSES = 5  # per subnet, VPC user guide
 OTHER_ADDRESSES = 2  # the file system's metadata server and at least one object server have theirs in the same subnet
-LARGEST_PREFIX, SMALLEST_PREFIX = 16, 24  # VPC user guide: /16 is the largest; a head node's /26 beside half of a /24
+LARGEST_PREFIX, SMALLEST_PREFIX = 16, 24  # VPC user guide: /16 is the largest; a head node's /26 and half of a /24
 DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
 IDS = ("vpc_id", "head_node_subnet_id", "compute_subnet_id")
 
@@ -74,7 +74,7 @@ def _one_subnet(s: Settings) -> Iterator[Finding]:
         yield (
             ("network", "compute_subnet_id"),
             f"is the head node's subnet too; {queue.instance_type} has several interfaces and gets no public address",
-            "take a private subnet with a way to AWS's services",
+            "take a private subnet with a route to AWS's services",
         )
 
 
@@ -125,7 +125,7 @@ RULES = (
     Rule(
         name="network-docker",
         severity="warning",
-        why="Docker's bridge has 172.17.0.0/16 unless told otherwise: nodes with addresses of it cannot be reached "
+        why="Docker's bridge has 172.17.0.0/16 unless configured otherwise: nodes in that range cannot be reached "
         "from containers, and some AWS services use the range too.",
         source="VPC user guide, VPC CIDR blocks, on 172.17.0.0/16",
         keys=("network.cidr",),
@@ -150,7 +150,7 @@ RULES = (
     ),
     Rule(
         name="ssh-without-key",
-        why="The port would be open and nobody could use it.",
+        why="The port would be open, and no user could log in.",
         source="EC2 user guide, key pairs",
         keys=("head_node.ssh_from", "head_node.key_pair"),
         find=_ssh_without_key,

@@ -108,14 +108,14 @@ def _tag_reserved(s: Settings) -> Iterator[Finding]:
     for key in s.tags:
         if key.lower().startswith(RESERVED_TAGS):
             prefix = key[: key.index(":") + 1]
-            yield ("tags", key), f"tags that begin with {prefix} are not yours to set", "take another key"
+            yield ("tags", key), f"tags that begin with {prefix} are reserved", "take another key"
         if key == OWN_TAG:
             yield ("tags", key), "Slipway sets this tag to the cluster's name", "leave it out, or take another key"
 
 
 def _tag_count(s: Settings) -> Iterator[Finding]:
     if len(s.tags) > MAX_TAGS - 1:
-        text = f"has {len(s.tags)} tags; there can be {MAX_TAGS - 1} beside Slipway's own"
+        text = f"has {len(s.tags)} tags; there can be {MAX_TAGS - 1} in addition to Slipway's"
         yield ("tags",), text, "leave some out"
 
 
@@ -131,7 +131,7 @@ RULES = (
     ),
     Rule(
         name="region-unknown",
-        why="Nothing can be made in a region that does not exist.",
+        why="Nothing can be created in a region that does not exist.",
         source="botocore's list of regions, in slipway/data/regions.json",
         keys=("region",),
         find=_region_known,
@@ -154,7 +154,7 @@ RULES = (
     ),
     Rule(
         name="zone-in-region",
-        why="A zone's name begins with its region; everything of a cluster stands in one zone.",
+        why="A zone's name begins with its region; a whole cluster is in one zone.",
         source="EC2 user guide, regions and zones",
         keys=("region", "zone"),
         find=_zone_in_region,
@@ -162,7 +162,7 @@ RULES = (
     Rule(
         name="zone-letter",
         severity="warning",
-        why="A zone that the region does not have fails when the subnets are made. New zones appear now and then.",
+        why="A zone that the region does not have fails when the subnets are made. AWS adds new zones now and then.",
         source="EC2 DescribeAvailabilityZones, in slipway/data/regions.json",
         keys=("region", "zone"),
         find=_zone_letter,

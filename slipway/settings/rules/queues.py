@@ -36,7 +36,7 @@ def _names_differ(s: Settings) -> Iterator[Finding]:
 def _name_default(s: Settings) -> Iterator[Finding]:
     for index, queue in _numbered(s):
         if queue.name == "default":
-            yield ("queues", index, "name"), "is a word that ParallelCluster keeps for itself", "take another name"
+            yield ("queues", index, "name"), "is a name that ParallelCluster reserves", "take another name"
 
 
 def _count_both(s: Settings) -> Iterator[Finding]:
@@ -48,14 +48,14 @@ def _count_both(s: Settings) -> Iterator[Finding]:
 def _count_missing(s: Settings) -> Iterator[Finding]:
     for index, queue in _numbered(s):
         if queue.count is None and "max_count" not in queue.model_fields_set:
-            text = "needs count (static nodes) or max_count (nodes that come and go)"
+            text = "needs count (static nodes) or max_count (dynamic nodes)"
             yield ("queues", index), text, "for example count: 2"
 
 
 def _count_order(s: Settings) -> Iterator[Finding]:
     for index, queue in _numbered(s):
-        given = queue.count is None and "max_count" in queue.model_fields_set
-        if given and queue.max_count < max(queue.min_count, 1):
+        has_range = queue.count is None and "max_count" in queue.model_fields_set
+        if has_range and queue.max_count < max(queue.min_count, 1):
             text = f"must be at least 1 and at least min_count ({queue.min_count})"
             yield ("queues", index, "max_count"), text, "raise max_count"
 
@@ -86,7 +86,7 @@ def _efa_placement(s: Settings) -> Iterator[Finding]:
     for index, queue in _numbered(s):
         alone = queue.max_count < 2 or queue.reservation or queue.placement_group
         if queue.efa and queue.instance.efa_interfaces and not alone:
-            text = "nodes with EFA and no reservation may stand far apart"
+            text = "nodes with EFA and no reservation may be far apart"
             yield ("queues", index, "placement_group"), text, "set placement_group: true"
 
 
@@ -174,7 +174,7 @@ def _one_kind(s: Settings) -> Iterator[Finding]:
 RULES = (
     Rule(
         name="queue-names-differ",
-        why="A queue is a Slurm partition; two of one name cannot be told apart.",
+        why="A queue is a Slurm partition; two with one name cannot be distinguished.",
         source=f"{PCLUSTER}, DuplicateNameValidator",
         keys=("queues.name",),
         find=_names_differ,
@@ -182,15 +182,15 @@ RULES = (
     ),
     Rule(
         name="queue-name-default",
-        why="ParallelCluster forbids the name: DEFAULT has a meaning of its own in slurm.conf.",
+        why="ParallelCluster forbids the name: DEFAULT has a special meaning in slurm.conf.",
         source=f"{PCLUSTER}, NameValidator",
         keys=("queues.name",),
         find=_name_default,
     ),
     Rule(
         name="count-both",
-        why="One of them would be ignored, and which one nobody could see.",
-        source="Slipway: a value is said once",
+        why="One of them would be ignored, without a sign of which one.",
+        source="Slipway: a value is set once",
         keys=COUNT_KEYS,
         find=_count_both,
     ),
@@ -256,7 +256,7 @@ RULES = (
     ),
     Rule(
         name="capacity-block-placement",
-        why="A block's instances stand together already; a placement group beside it ends in insufficient capacity.",
+        why="A block's instances are close together already; with a placement group EC2 reports insufficient capacity.",
         source=f"{PCLUSTER}, PlacementGroupCapacityTypeValidator; aws-parallelcluster pull request 6311",
         keys=("queues.placement_group", RESERVATION),
         find=_block_placement,
@@ -285,7 +285,7 @@ RULES = (
     ),
     Rule(
         name="reservation-one-type",
-        why="A reservation is of one instance type: nodes of the other one never start.",
+        why="A reservation is of one instance type: nodes of another type never start.",
         source="EC2 API reference, CreateCapacityReservation; " + f"{PCLUSTER}, CapacityReservationValidator",
         keys=("queues.instance_type", RESERVATION),
         find=_one_type,
@@ -293,7 +293,7 @@ RULES = (
     ),
     Rule(
         name="reservation-one-kind",
-        why="EC2 refuses a start that calls a block an on-demand reservation, and the other way round.",
+        why="EC2 refuses a start that calls a block an on-demand reservation, or the reverse.",
         source="EC2 API reference, InstanceMarketOptions: capacity-block",
         keys=(RESERVATION,),
         find=_one_kind,

@@ -58,7 +58,7 @@ def _twice(s: Settings) -> Iterator[Finding]:
             if key.lower() in seen:
                 yield (
                     (*place, key),
-                    f"is {seen[key.lower()]} once more: Slurm does not look at case",
+                    f"is {seen[key.lower()]} again: Slurm ignores case",
                     "keep one of them",
                 )
             seen.setdefault(key.lower(), key)
@@ -66,7 +66,7 @@ def _twice(s: Settings) -> Iterator[Finding]:
 
 def _two_databases(s: Settings) -> Iterator[Finding]:
     if s.slurm.database and s.slurm.external_slurmdbd:
-        text = "Slurm keeps its accounting in one place, and database is given too"
+        text = "Slurm keeps its accounting in one place, and database is set too"
         yield ("slurm", "external_slurmdbd"), text, "leave out one of them"
 
 
@@ -128,8 +128,8 @@ RULES = (
     ),
     Rule(
         name="slurm-key-twice",
-        why="Slurm reads its parameters without regard to case: the later line wins, and nobody sees which one "
-        "that is.",
+        why="Slurm reads its parameters without regard to case: the later line wins, and the file does not "
+        "show which one that is.",
         source="slurm.conf manual page",
         keys=("slurm.settings", "queues.slurm_settings"),
         find=_twice,
@@ -144,7 +144,7 @@ RULES = (
     Rule(
         name="slurmdbd-munge-key",
         why="slurmctld and slurmdbd trust each other by a common MUNGE key; ParallelCluster makes its own unless "
-        "given one.",
+        "the settings name one.",
         source=f"{PCLUSTER}, ExternalSlurmdbdRequiresCustomMungeKey",
         keys=("slurm.external_slurmdbd",),
         find=_munge_key,
@@ -152,7 +152,7 @@ RULES = (
     Rule(
         name="slurmdbd-in-clear",
         severity="warning",
-        why="Job names, users and commands travel readable between the two.",
+        why="Job names, users and commands are readable on the network between the two.",
         source=f"{PCLUSTER}, ExternalSlurmdbdTrafficNotEncrypted",
         keys=("slurm.external_slurmdbd",),
         find=_in_clear,
@@ -160,7 +160,7 @@ RULES = (
     Rule(
         name="idle-without-effect",
         severity="warning",
-        why="Static nodes never end by themselves: whoever counts on it pays on.",
+        why="Static nodes never end when they are idle: a user who expects that keeps paying.",
         source="ParallelCluster user guide, ScaledownIdletime: dynamic nodes only",
         keys=("slurm.idle_minutes", *COUNT_KEYS),
         find=_idle,

@@ -20,11 +20,11 @@ SOFTWARE_TABLE = FILES / "nodes/software.tsv"
 PAIRS_FILE = Path(__file__).resolve().parents[2] / "data/nccl_pairs.json"
 INSTANCE_TYPE: Place = ("head_node", "instance_type")
 
-HEAD_NODE_MIN_MEMORY_GIB = 8  # Slurm's controller, Prometheus and the exporters beside each other
+HEAD_NODE_MIN_MEMORY_GIB = 8  # Slurm's controller, Prometheus and the exporters together
 NODES_PER_GIB, OS_GIB, MOST_GIB = 25, 0.6, 16  # HeadNodeMemorySizeValidator
 BUILD_GIB_PER_JOB = 2  # a CUDA library with 15 nvcc jobs peaked at 31.8 GiB: NVIDIA/cccl pull request 11160, 2026-09
 BUILD_CPU_MINUTES = 40  # one GPU architecture of NCCL, nvcc 13.0, 2 CPUs: measured by Slipway, 2026-11
-NODES_START_MINUTES = 5  # compute nodes boot meanwhile; Slipway's own guess, on the low side
+NODES_START_MINUTES = 5  # compute nodes boot meanwhile; Slipway's own low estimate
 # Share of acceptance.timeout_minutes for waiting until nccl-tests are built. Not added to the share of the queue: nodes
 # boot meanwhile.
 BUILD_SHARE = 0.20
@@ -74,7 +74,7 @@ def _head_build(s: Settings) -> Iterator[Finding]:
 def _head_groups(s: Settings) -> Iterator[Finding]:
     count = len(s.head_node.security_group_ids) + OUR_SECURITY_GROUPS
     if count > MOST_SECURITY_GROUPS:
-        text = f"with those of ParallelCluster and Slipway these are {count}; the quota is {MOST_SECURITY_GROUPS}"
+        text = f"with those of ParallelCluster and Slipway there are {count}; the quota is {MOST_SECURITY_GROUPS}"
         yield ("head_node", "security_group_ids"), text, "join some, or have the quota raised"
 
 
@@ -84,7 +84,7 @@ def in_private_ecr(image: str) -> bool:
 
 
 def _registry(image: str) -> tuple[str, str]:
-    """What stands before and after the first slash, without docker://."""
+    """The text before and after the first slash, without docker://."""
     first, _, rest = image.removeprefix("docker://").partition("/")
     return first, rest
 
@@ -104,7 +104,7 @@ def _image_ecr(s: Settings) -> Iterator[Finding]:
         if in_private_ecr(image):
             yield (
                 ("images", index),
-                "is in a private registry of ECR, and no policy of the head node's lets it pull from there",
+                "is in a private registry of ECR, and no policy of the head node allows it to pull from there",
                 "add arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly to head_node.policy_arns",
             )
 
@@ -114,7 +114,11 @@ def _image_tag(s: Settings) -> Iterator[Finding]:
         name = image.removeprefix("docker://").rpartition("/")[2].rpartition("#")[2]
         tag = name.partition("@")[0].partition(":")[2]
         if "@" not in name and tag in {"", "latest"}:
-            yield ("images", index), "has no tag that stays the same: another day it is another image", "name a version"
+            yield (
+                ("images", index),
+                "has no tag that stays the same: on another day it is another image",
+                "name a version",
+            )
 
 
 def _image_twice(s: Settings) -> Iterator[Finding]:
@@ -203,7 +207,7 @@ def _plugin_type(s: Settings) -> Iterator[Finding]:
 
 def _environment_unused(s: Settings) -> Iterator[Finding]:
     if s.nccl.environment == "legacy" and s.nccl.source == "image":
-        text = "has no effect: without a shared NCCL nobody's environment is changed"
+        text = "has no effect: without a shared NCCL no environment is changed"
         yield ("nccl", "environment"), text, "set nccl.source: shared, or leave it out"
 
 
@@ -228,8 +232,8 @@ RELEASE_NOTES = "release notes of aws/aws-ofi-nccl, in slipway/data/nccl_pairs.j
 RULES = (
     Rule(
         name="head-node-memory",
-        why="The head node runs Slurm's controller, Prometheus and the exporters; out of memory, it takes the "
-        "cluster along.",
+        why="The head node runs Slurm's controller, Prometheus and the exporters; out of memory, the whole "
+        "cluster fails.",
         source="Slipway: 8 GiB, what the smallest type of the examples' families has",
         keys=("head_node.instance_type",),
         find=_head_memory,
@@ -285,7 +289,7 @@ RULES = (
     Rule(
         name="image-tag",
         severity="warning",
-        why="What is imported changes with the day, and nobody can say later what a job ran in.",
+        why="The import depends on the day, and later no record shows which image a job ran in.",
         source="Slipway: what a node runs is pinned",
         keys=("images",),
         find=_image_tag,
@@ -300,7 +304,7 @@ RULES = (
     ),
     Rule(
         name="nccl-too-old",
-        why="NCCL does not load a plugin whose interfaces it does not know, and falls back to sockets in silence.",
+        why="NCCL does not load a plugin whose interfaces it does not know, and uses sockets without a message.",
         source=RELEASE_NOTES,
         keys=PAIR_KEYS,
         find=_nccl_too_old,
@@ -308,7 +312,7 @@ RULES = (
     Rule(
         name="nccl-untested",
         severity="warning",
-        why="A newer NCCL mostly works with an older plugin, without its newer interfaces and without anyone's test.",
+        why="A newer NCCL mostly works with an older plugin, but without its newer interfaces, and untested.",
         source=RELEASE_NOTES,
         keys=PAIR_KEYS,
         find=_nccl_untested,
@@ -331,14 +335,14 @@ RULES = (
     Rule(
         name="plugin-unknown",
         severity="warning",
-        why="Whether it goes with this NCCL stands in release notes that Slipway has not seen.",
+        why="Slipway has not seen the release notes that say whether it works with this NCCL.",
         source=RELEASE_NOTES,
         keys=PAIR_KEYS,
         find=_plugin_unknown,
     ),
     Rule(
         name="plugin-bad",
-        why="Its authors tell its users to leave it, in the notes of the release that followed.",
+        why="Its authors advise against it in the notes of the next release.",
         source=RELEASE_NOTES,
         keys=PAIR_KEYS,
         find=_plugin_bad,
@@ -361,7 +365,7 @@ RULES = (
     Rule(
         name="health-resume-unused",
         severity="warning",
-        why="Whoever reads the settings expects nodes to come back by themselves.",
+        why="Readers of the settings expect that nodes are resumed automatically.",
         source="nodes/health/slurm.py",
         keys=("health.resume", "health.drain", "health.enabled"),
         find=_health_unused,

@@ -30,7 +30,7 @@ RESERVED = {
     "/opt/parallelcluster/shared", "/opt/parallelcluster/shared_login_nodes", "/opt/slurm", "/proc", "/root", "/run",
     "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var",  # noqa: S108 (a name to refuse)
 }  # fmt: skip
-# What the nodes run from: below these a mount would hide files that are needed. Slipway's own, and ParallelCluster's.
+# Folders of Slipway, ParallelCluster and the system: a mount below them would hide files that the nodes need.
 OWN = (
     "/opt/slipway",
     "/etc",
@@ -46,7 +46,7 @@ OWN = (
 
 
 def _inside(one: str, other: str) -> bool:
-    """Whether one tree lies in the other, or both are the same."""
+    """Whether one tree is inside the other, or both are the same."""
     first, second = f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"
     return first.startswith(second) or second.startswith(first)
 
@@ -111,7 +111,7 @@ def _association_paths(s: Settings) -> Iterator[Finding]:
         for earlier, other in enumerate(associations[:index]):
             if "/" not in (one.path, other.path) and _inside(one.path, other.path):
                 text = f"overlaps {other.path} of associations[{earlier}]"
-                yield (*ASSOCIATIONS, index, "path"), text, "give each association a tree of its own"
+                yield (*ASSOCIATIONS, index, "path"), text, "give each association a separate folder"
 
 
 def _association_prefixes(s: Settings) -> Iterator[Finding]:
@@ -120,7 +120,7 @@ def _association_prefixes(s: Settings) -> Iterator[Finding]:
         for earlier, other in enumerate(associations[:index]):
             if _inside(one.prefix or "/", other.prefix or "/"):
                 text = f"overlaps {other.prefix!r} of associations[{earlier}]"
-                yield (*ASSOCIATIONS, index, "prefix"), text, "give each association a prefix of its own"
+                yield (*ASSOCIATIONS, index, "prefix"), text, "give each association a separate prefix"
 
 
 def _home_size(s: Settings) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ def _mount_overlap(s: Settings) -> Iterator[Finding]:
     for index, mount in enumerate(s.storage.mounts):
         other = next((path for path in taken if _inside(mount.path, path)), None)
         if other is not None:
-            yield (*MOUNTS, index, "path"), f"overlaps {other}, which is mounted already", "take a path of its own"
+            yield (*MOUNTS, index, "path"), f"overlaps {other}, which is mounted already", "take a separate path"
         taken.append(mount.path)
 
 
@@ -184,7 +184,7 @@ def _mount_id(s: Settings) -> Iterator[Finding]:
         if not mount.id.startswith(prefix) or (mount.kind != "efs" and digits != LONG_ID):
             yield (
                 (*MOUNTS, index, "id"),
-                f"is no id of the kind {mount.kind}",
+                f"is not an id of the kind {mount.kind}",
                 f"for example {prefix}{'0' * 16}1",
             )
 
@@ -230,7 +230,7 @@ RULES = (
     ),
     Rule(
         name="association-count",
-        why="FSx refuses the ninth.",
+        why="FSx refuses a ninth association.",
         source=f"FSx API reference, CreateDataRepositoryAssociation; {PCLUSTER}, FsxDraValidator",
         keys=ASSOCIATION_KEYS,
         find=_association_count,
@@ -252,7 +252,7 @@ RULES = (
     ),
     Rule(
         name="association-paths",
-        why="Two associations cannot share a folder of the file system, nor lie in each other.",
+        why="Two associations cannot share a folder of the file system, and neither can be inside the other.",
         source="FSx API reference, DataRepositoryAssociation FileSystemPath",
         keys=ASSOCIATION_KEYS,
         find=_association_paths,
@@ -275,7 +275,7 @@ RULES = (
     ),
     Rule(
         name="home-no-size",
-        why="/home is a folder of the root volume then, and has no size of its own.",
+        why="Without an EBS volume /home is a folder of the root volume and has no separate size.",
         source="Slipway: a value that does nothing is a mistake",
         keys=("storage.home",),
         find=_home_no_size,
@@ -283,7 +283,7 @@ RULES = (
     Rule(
         name="home-many-nodes",
         severity="warning",
-        why="The head node serves an EBS /home over NFS; with many nodes its network is the bound.",
+        why="The head node serves an EBS /home over NFS; with many nodes its network is the bottleneck.",
         source=f"{PCLUSTER}, SharedEbsPerformanceBottleNeckValidator",
         keys=("storage.home", *COUNT_KEYS),
         find=_home_many_nodes,
@@ -298,8 +298,8 @@ RULES = (
     ),
     Rule(
         name="mount-overlap",
-        why="Of two file systems in one place one is hidden. /fsx is Slipway's, /scratch the local NVMe, /home the "
-        "EBS home.",
+        why="If two file systems are mounted at one place, one is hidden. /fsx is Slipway's, /scratch is the "
+        "local NVMe, /home is the EBS home.",
         source=f"{PCLUSTER}, DuplicateMountDirValidator and OverlappingMountDirValidator; slipway/cluster_config.py",
         keys=(*MOUNT_KEYS, "storage.home", "queues.instance_type"),
         find=_mount_overlap,
@@ -307,7 +307,7 @@ RULES = (
     ),
     Rule(
         name="mount-twice",
-        why="ParallelCluster refuses an id that stands twice.",
+        why="ParallelCluster refuses an id that is there twice.",
         source=f"{PCLUSTER}, DuplicateNameValidator of shared storage ids",
         keys=(*MOUNT_KEYS, "storage.fsx.file_system_id"),
         find=_mount_twice,
@@ -322,7 +322,7 @@ RULES = (
     ),
     Rule(
         name="mount-home-cache",
-        why="A file cache forgets what it has not exported; ParallelCluster refuses it as /home.",
+        why="A file cache drops what it has not exported; ParallelCluster refuses it as /home.",
         source=f"{PCLUSTER}, SharedFileCacheNotHomeValidator",
         keys=MOUNT_KEYS,
         find=_mount_home,
