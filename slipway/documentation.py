@@ -15,10 +15,9 @@ from slipway.commands_page import commands_page
 from slipway.errors import EXIT_GOOD, EXIT_NO
 from slipway.explain import ABOUT_ONE_FIELD, ABOUT_THE_FILE, Explanation, explanations
 from slipway.nodes_page import HeadFault, nodes_page
+from slipway.places import FILES
 from slipway.settings.page import settings_page, settings_schema
 from slipway.user_reports import REPORTED
-
-REPOSITORY = Path(__file__).resolve().parents[1]
 
 CHECKS_HEAD = """\
 # What is checked before anything is paid for
@@ -81,11 +80,11 @@ def generated() -> dict[Path, str]:
     """Return every generated file and its text."""
     schema = json.dumps(settings_schema(), indent=1, ensure_ascii=False)
     return {
-        REPOSITORY / "docs/settings.md": settings_page(),
-        REPOSITORY / "docs/checks.md": checks_table(),
-        REPOSITORY / "docs/commands.md": commands_page(),
-        REPOSITORY / "docs/nodes.md": nodes_page(REPOSITORY),
-        REPOSITORY / "clusters/settings.schema.json": f"{schema}\n",
+        FILES / "docs/settings.md": settings_page(),
+        FILES / "docs/checks.md": checks_table(),
+        FILES / "docs/commands.md": commands_page(),
+        FILES / "docs/nodes.md": nodes_page(FILES),
+        FILES / "clusters/settings.schema.json": f"{schema}\n",
     }
 
 
@@ -104,14 +103,14 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
         for path in old:
             print(
-                f"{path.relative_to(REPOSITORY)}: is out of date. Hint: python -m slipway.documentation",
+                f"{path.relative_to(FILES)}: is out of date. Hint: python -m slipway.documentation",
                 file=sys.stderr,
             )
         return EXIT_NO if old else EXIT_GOOD
     texts = generated()
     for path in old:
         path.write_text(texts[path], encoding="utf-8")
-        print(f"wrote {path.relative_to(REPOSITORY)}")
+        print(f"wrote {path.relative_to(FILES)}")
     return EXIT_GOOD
 
 

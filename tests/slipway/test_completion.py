@@ -11,13 +11,13 @@ import pytest
 
 from rehearsal.hosts import breakage
 from slipway import commands_page, completion
-from slipway.documentation import REPOSITORY
+from slipway.places import FILES
 from slipway.settings import Settings
 
 SLIPWAY = Path(sys.executable).parent / "slipway"
 
 
-def offered(words: str, cwd: Path = REPOSITORY, asked_by: str = "bash") -> list[str]:
+def offered(words: str, cwd: Path = FILES, asked_by: str = "bash") -> list[str]:
     """The answer to Tab at the end of `slipway WORDS`."""
     line = f"slipway {words}"
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words.split(" ")))}
@@ -98,6 +98,6 @@ def test_a_command_without_exit_codes_in_the_page_is_a_fault(monkeypatch: pytest
 
 
 def test_the_page_is_in_step_with_the_commands() -> None:
-    page = (REPOSITORY / "docs/commands.md").read_text(encoding="utf-8")
+    page = (FILES / "docs/commands.md").read_text(encoding="utf-8")
     assert page == commands_page.commands_page(), "run: make docs"
     assert "## `slipway ssh FILE [-- COMMAND...]`" in page

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slipway.documentation import REPOSITORY
 from slipway.node_steps import KINDS, seconds, steps_of
 from slipway.nodes_page import HeadFault, nodes_page
+from slipway.places import FILES
 
 STEP = """#!/bin/bash
 # Starts the thing (port 1),
@@ -142,7 +142,7 @@ def test_all_faults_at_once(tree: Path) -> None:
 
 
 def test_every_step_of_the_repository_has_its_row() -> None:
-    page = nodes_page(REPOSITORY)
+    page = nodes_page(FILES)
     for kind in KINDS:
         for step, found in steps_of(kind):
             assert f"| `{step.stem}` | {found.does}" in page
