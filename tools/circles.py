@@ -18,7 +18,7 @@ PROGRAMS = ("nodes", "headnode")  # the folders next to whose packages the nodes
 
 
 def circle(*packages: str) -> list[str]:
-    """The modules of one circle, the first one again at the end; empty when there is none."""
+    """The modules of one circle, the first one again at the end; empty if the imports have no circle."""
     graph = grimp.build_graph(*packages, cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     try:

@@ -1,0 +1,59 @@
+"""Plain technical English: words that this project's prose does not use, over code, messages and documents."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTEAD = {
+    r"stands?|stood": "is, are",
+    r"held against": "compared with",
+    r"told|tells?": "report, print, say",
+    r"[Ww]hoever|[Ss]omebody|[Nn]obody": "name the subject",
+    r"is none": "is not one",
+    r"beside": "next to, in addition to",
+}
+RIGHT = re.compile(r"stand-?ins?\b|standing|stand-alone|(?<=user )nobody|nobody(?=['\":])")
+FILES = (
+    *("*.py", "*.sh", "*.md", "*.toml", "*.j2", "*.tsv", "Makefile", "clusters/*.yaml"),
+    *(":!tests", ":!CHANGELOG.md", ":!slipway/data"),
+)
+# Not gone through yet; each line that goes makes the rule wider.
+OPEN = (
+  "bench/", "clusters/", "stacks/", "headnode/containers/registry.py", "acceptance/nccl/__init__.py",
+  "docs/checks.md", "docs/containers.md", "docs/cost.md", "docs/import-export.md", "docs/status.md",
+  "slipway/aws/", "slipway/cost/", "slipway/exchange/", "slipway/preflight/", "slipway/settings/", "slipway/status/",
+  "slipway/cluster_config.py", "slipway/deploy.py", "slipway/reservations.py", "slipway/ssh.py", "slipway/user_reports.py",
+)  # fmt: skip
+
+
+def prose() -> list[Path]:
+    """The files of the repository with text that a person reads; not the data of tests."""
+    command = ["git", "ls-files", "--", *FILES]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    return [ROOT / name for name in names if (ROOT / name).is_file() and not name.startswith(OPEN)]
+
+
+def findings(text: str, words: str) -> list[int]:
+    """The lines of `text` that have one of `words` in another meaning than the ones in RIGHT."""
+    pattern = re.compile(rf"\b(?:{words})\b")
+    return [number for number, line in enumerate(text.splitlines(), 1) if pattern.search(RIGHT.sub("", line))]
+
+
+@pytest.mark.parametrize("words", INSTEAD)
+def test_no_prose_has_these_words(words: str) -> None:
+    places = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in prose()
+        for number in findings(path.read_text(encoding="utf-8"), words)
+    ]
+    assert places == [], f"{len(places)} lines have {words}; write: {INSTEAD[words]}"
+
+
+def test_the_search_finds_a_word_and_leaves_a_stand_in() -> None:
+    assert findings("a stand-in\nit stands here\nNobody\nunderstands\n", r"stands?|[Nn]obody") == [2, 3]
+    assert len(prose()) > 200
