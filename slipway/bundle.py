@@ -22,7 +22,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from acceptance.scenario.model import LocateSettings
 from slipway.errors import EnvironmentFault
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import ACCEPTANCE, FILES
@@ -44,7 +43,6 @@ STEP_TIMEOUT_S = 300  # bound of one bootstrap step; ParallelCluster gives a nod
 QUEUE_SHARE, SWEEP_SHARE, ALLTOALL_SHARE, LOCATE_SHARE = 0.15, 0.35, 0.05, 0.35
 STARTING_QUEUE_SHARE, STARTING_LOCATE_SHARE = 0.35, 0.20  # where dynamic nodes have to start first
 ALLTOALL_BYTES = 2 << 30  # the size that alltoall was measured at by others (acceptance/limits/limits.json)
-ROUND_OVERHEAD_S = 20  # submitting, starting and ending one round
 MAIN = b"import sys\n\nfrom acceptance.cli import main\n\nsys.exit(main())\n"
 SHEBANG = b"#!/usr/bin/env python3\n"
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -161,10 +159,7 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
         "tests": tests,
         "nccl_tests_paths": [f"{FSX_MOUNT}/nccl/nccl-tests"],  # the shared build; without one the image's are taken
         "queue_timeout_s": int(settings.acceptance.timeout_minutes * 60 * queue_share),
-        "locate": {
-            "pair_timeout_s": int(settings.acceptance.timeout_minutes * 60 * locate_share / LocateSettings.max_rounds)
-            - ROUND_OVERHEAD_S,
-        },
+        "locate": {"budget_s": int(settings.acceptance.timeout_minutes * 60 * locate_share)},
         "limits": [
             {
                 "collective": limit.collective,

@@ -15,8 +15,7 @@ MOST = 256 << 20  # bytes of one file; run.json of 1,000 nodes has some hundred 
 def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a file of a run directory; others may have put a link or a pipe in its place: never followed or waited for.
 
-    Raises:
-        OSError: it is not there, or no plain file.
+    Raises OSError if it does not exist or is not a plain file.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

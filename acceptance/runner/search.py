@@ -24,9 +24,8 @@ from acceptance.runner.script import (
     sweep_arguments,
 )
 from acceptance.runner.slurm import Node, submit_argv
-from acceptance.scenario.model import Scenario, Test
+from acceptance.scenario.model import ROUND_OVERHEAD_S, Scenario, Test
 
-_ROUND_OVERHEAD_S = 20  # seconds to start and end a round's steps
 _ROOM_FOR_BOTH = 16  # nodes from which on the bound of rounds leaves room for pairs of two collectives
 
 
@@ -75,7 +74,7 @@ class Search:
     def _write_holder(self) -> Path:
         """Write the script of the job that holds the nodes for as long as the whole search may take."""
         record, script = self.record, self.directory / f"{NAME}.sbatch"
-        round_s = self.scenario.locate.pair_timeout_s + KILL_AFTER_S + _ROUND_OVERHEAD_S
+        round_s = self.scenario.locate.pair_timeout_s + KILL_AFTER_S + ROUND_OVERHEAD_S
         values = {
             **self._common(record.nodes, record.collective, NAME),
             "title": f"{NAME}: holds {len(record.nodes)} nodes for the search of the one to blame",

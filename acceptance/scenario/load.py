@@ -12,6 +12,7 @@ from typing import Any
 from acceptance.errors import InputError
 from acceptance.scenario.model import (
     COLLECTIVES,
+    ROUND_OVERHEAD_S,
     Baseline,
     Container,
     Limit,
@@ -142,8 +143,7 @@ def check_scenario(value: Any, where: str) -> Scenario:
 def load_own(directory: Path) -> Scenario:
     """Return the scenario of a run from its directory. Another user may own it, so a pipe in it is not waited for.
 
-    Raises:
-        InputError: it is not there, or has faults.
+    Raises InputError if it does not exist or has faults.
     """
     path = directory / "scenario.json"
     if path.exists() and not path.is_file():
@@ -315,14 +315,17 @@ def _locate(top: _Reader, faults: list[str]) -> LocateSettings:
     enabled = reader.take("enabled", True)
     if not isinstance(enabled, bool):
         reader.fault("enabled", enabled, "must be true or false", "write true or false")
-    size = reader.take("size_bytes", None)
+    size, max_rounds = reader.take("size_bytes", None), reader.whole("max_rounds", 1, 64, LocateSettings.max_rounds)
+    pair_timeout_s = LocateSettings.pair_timeout_s
+    if reader.take("budget_s", None) is not None:
+        pair_timeout_s = max(1, reader.whole("budget_s", 1, 86_400) // max_rounds - ROUND_OVERHEAD_S)
     settings = LocateSettings(
         enabled=enabled is True,
         size_bytes=None if size is None else reader.whole("size_bytes", 1, 1 << 50),
         iterations=reader.whole("iterations", 1, 1_000_000, LocateSettings.iterations),
         warmup_iterations=reader.whole("warmup_iterations", 0, 1_000_000, LocateSettings.warmup_iterations),
-        pair_timeout_s=reader.whole("pair_timeout_s", 1, 86_400, LocateSettings.pair_timeout_s),
-        max_rounds=reader.whole("max_rounds", 1, 64, LocateSettings.max_rounds),
+        pair_timeout_s=reader.whole("pair_timeout_s", 1, 86_400, pair_timeout_s),
+        max_rounds=max_rounds,
         factor=reader.number("factor", 0.1, 1.0, LocateSettings.factor),
         pair_limit_gb_per_s=reader.number("pair_limit_gb_per_s", 0, 1e6, None),
         collectives=_pair_collectives(reader),

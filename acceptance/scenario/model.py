@@ -18,6 +18,8 @@ COLLECTIVES = (
     "sendrecv",
 )
 
+ROUND_OVERHEAD_S = 20  # seconds to start and end a round of the search
+
 
 @dataclass(frozen=True)
 class NetworkWanted:
@@ -112,7 +114,8 @@ class Container:
 class LocateSettings:
     """How the node to blame is looked for when the run over all nodes is slow or hangs.
 
-    size_bytes: None takes the largest judged size. pair_timeout_s: seconds for one launch. factor: a result below
+    size_bytes: None takes the largest judged size. pair_timeout_s: seconds for one launch; a
+    scenario may give `budget_s` instead, seconds for all rounds together. factor: a result below
     `factor` times the level of the healthy, and six MADs below it, is slow; 0.94 is six times the least MAD that
     counts, 1 %. pair_limit_gb_per_s: if it is set, it alone decides which pair is bad. collectives: what the pairs may
     run; empty: the failed test's, and alltoall where the scenario measures it.

@@ -173,3 +173,12 @@ def test_node_states(state: str, trouble: str | None) -> None:
     line = f"NodeName=gpu-1 Arch=x86_64 State={state} Gres=(null) Partitions=train,all Reason=bad fan [root@2026-11-27]"
     node = _node(line)
     assert (node.trouble, node.reason, node.gres) == (trouble, "bad fan", "")
+
+
+def test_the_budget_of_a_search_bounds_each_launch() -> None:
+    faults: list[str] = []
+    scenario = read_scenario(make_scenario(locate={"budget_s": 420}), faults)
+    assert (scenario.locate.pair_timeout_s, scenario.locate.max_rounds, faults) == (50, 6, [])
+    assert read_scenario(make_scenario(locate={"budget_s": 60}), faults).locate.pair_timeout_s == 1
+    read_scenario(make_scenario(locate={"budget_s": 0}), faults)
+    assert faults == ["locate.budget_s = 0: must be a whole number from 1 to 86400. Hint: correct the number"]

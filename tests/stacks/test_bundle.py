@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from acceptance.scenario.model import LocateSettings
+from acceptance.scenario import check_scenario
 from slipway import bundle
 from slipway.errors import EnvironmentFault
 from slipway.places import FILES
@@ -162,7 +162,7 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
         ],
         "nccl_tests_paths": ["/fsx/nccl/nccl-tests"],
         "queue_timeout_s": 180,
-        "locate": {"pair_timeout_s": 50},
+        "locate": {"budget_s": 420},
         "limits": [],
     }
 
@@ -171,10 +171,9 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
 def test_a_hang_is_located_before_the_time_is_over(file: Path) -> None:
     settings = load_settings(file)
     found = bundle.acceptance_scenario(settings)
-    locate = LocateSettings.max_rounds * (found["locate"]["pair_timeout_s"] + bundle.ROUND_OVERHEAD_S)
-    needed_s = found["queue_timeout_s"] + found["tests"][0]["timeout_s"] + locate
+    needed_s = found["queue_timeout_s"] + found["tests"][0]["timeout_s"] + found["locate"]["budget_s"]
     assert needed_s < settings.acceptance.timeout_minutes * 60
-    assert found["locate"]["pair_timeout_s"] >= 20
+    assert check_scenario(found, "the bundle").locate.pair_timeout_s >= 20
 
 
 def test_limits_of_the_settings_are_in_the_scenario() -> None:
