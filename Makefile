@@ -36,7 +36,8 @@ test: setup-test ## All checks and tests
 	@.venv-test/bin/python -m pytest -n 2 --dist loadgroup
 
 # Without root, hosts, Slurm, CDK or generated files.
-QUICK := $(wildcard tests/slipway tests/packaging tests/house tests/cost/test_*estimate.py tests/acceptance/test_*nccl.py \
+QUICK := $(wildcard tests/slipway/test_check_rules.py tests/slipway/test_check_schema.py tests/slipway/test_*settings.py \
+  tests/slipway/test_*page.py tests/slipway/test_status_judge.py tests/packaging tests/house tests/cost/test_*estimate.py tests/acceptance/test_*nccl.py \
   tests/acceptance/test_*limits*.py tests/acceptance/test_*report*.py tests/acceptance/test_*scenario*.py \
   tests/portability/test_import_env.py tests/cluster_config/test_cluster_config.py \
   tests/nodes/test_layout.py)
