@@ -221,7 +221,7 @@ def test_faults_of_the_step_are_told_with_what_to_do(head: Host) -> None:
     done = head.run(STEP, check=False)
     head.run("rm /usr/local/bin/scontrol")
     assert done.returncode == 1
-    assert "slurmctld did not read its configuration anew" in done.stdout
+    assert "slurmctld did not read its configuration again" in done.stdout
 
 
 def test_node_without_slurm_or_without_enroot(head: Host) -> None:

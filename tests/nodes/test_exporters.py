@@ -232,7 +232,7 @@ def test_killed_import_is_taken_up_again(gpus: Host, kind: str) -> None:
 
 def test_file_that_is_no_image_is_refused(gpus: Host) -> None:
     gpus.run("echo text >/srv/image.sqsh")
-    assert "is no squash file" in start(gpus, "failed")["detail"]
+    assert "is not a squash file" in start(gpus, "failed")["detail"]
 
 
 def test_registry_that_refuses_is_told_with_what_to_do(gpus: Host) -> None:

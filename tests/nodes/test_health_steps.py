@@ -182,7 +182,7 @@ def test_facts_of_a_damaged_bundle(p5: Host) -> None:
 
 
 SMI_FAULTS = [
-    (b"#!/bin/sh\nexit 9\n", "nvidia-smi does not tell the GPUs' persistence mode"),
+    (b"#!/bin/sh\nexit 9\n", "nvidia-smi does not report the GPUs' persistence mode"),
     (b'#!/bin/sh\n[ "$1" = -pm ] && exit 3\necho Disabled\n', "cannot turn persistence mode on"),
     (b"#!/bin/sh\necho Disabled\n", "persistence mode is still off"),
 ]
