@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
+import slipway.jsii_environment  # noqa: F401 (before aws_cdk, which starts jsii when it is imported)
+
+# isort: split
 from aws_cdk import App, Environment, Tags
 
 from slipway.errors import SlipwayError, error_lines
