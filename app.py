@@ -1,4 +1,4 @@
-"""Composition root: read the settings, make the stacks. ``cdk deploy -c settings=clusters/NAME.yaml``."""
+"""Composition root: read the settings, make the stacks. `cdk deploy -c settings=clusters/NAME.yaml`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Settings -> ParallelCluster's configuration (release 3.16).
 
-``cluster_configuration`` is pure: the same settings and facts give the same dictionary, with its keys in the order in
+`cluster_configuration` is pure: the same settings and facts give the same dictionary, with its keys in the order in
 which ParallelCluster's documentation lists them. What is known only at deployment (ids, ARNs, addresses of assets)
-comes in as ``ClusterFacts``; its strings may be CDK tokens.
+comes in as `ClusterFacts`; its strings may be CDK tokens.
 
-Source of keys and limits: ParallelCluster 3.16.1 ``pcluster/schemas/cluster_schema.py`` and its validators.
+Source of keys and limits: ParallelCluster 3.16.1 `pcluster/schemas/cluster_schema.py` and its validators.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ MOUNT_KINDS = {
 class ClusterFacts:
     """What only the deployment knows; every string may be a CDK token.
 
-    ``node_arguments`` are KEY=VALUE lines for node.env. ``script_url`` is ``s3://bucket/key`` of the bootstrap action,
-    ``bundle_sha256`` (hexadecimal) that of the bundle which the nodes' parameter names.
+    `node_arguments` are KEY=VALUE lines for node.env. `script_url` is `s3://bucket/key` of the bootstrap action,
+    `bundle_sha256` (hexadecimal) that of the bundle which the nodes' parameter names.
     """
 
     head_node_subnet_id: str
@@ -69,12 +69,12 @@ def placeholder_facts(settings: Settings) -> ClusterFacts:
 
 
 def bundle_parameter(settings: Settings) -> str:
-    """Name of the Systems Manager parameter that tells this cluster's nodes which bundle is theirs."""
+    """Return the name of the Systems Manager parameter with the bundle of this cluster's nodes."""
     return f"/slipway/{settings.name}/bundle"
 
 
 def cluster_configuration(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
-    """ParallelCluster's configuration for ``settings``, ready for YAML or for the custom resource."""
+    """ParallelCluster's configuration for `settings`, ready for YAML or for the custom resource."""
     return {
         "Region": settings.region,
         "Image": {"Os": settings.os},
@@ -203,7 +203,7 @@ def _root_volume(size_gib: int) -> dict[str, Any]:
 
 
 def _configured(kind: str, settings: Settings, facts: ClusterFacts, scripts: Sequence[Script]) -> dict[str, Any]:
-    """The same for every bundle: ParallelCluster refuses any change of it on a standing head node.
+    """The same for every bundle: ParallelCluster refuses any change of it on an existing head node.
 
     On the queues a change would replace every node. What the nodes are to run is in the parameter.
     """
@@ -217,7 +217,7 @@ def _configured(kind: str, settings: Settings, facts: ClusterFacts, scripts: Seq
 
 
 def _updated(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:
-    """What the head node runs after each update; the last arguments make one of every other bundle or value."""
+    """Return OnNodeUpdated. Trailing arguments exist so that a new bundle or value counts as a changed action."""
     arguments = ["head", settings.region, bundle_parameter(settings), facts.bundle_sha256, *facts.node_arguments]
     return {"Script": facts.script_url, "Args": arguments}
 

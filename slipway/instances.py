@@ -1,4 +1,4 @@
-"""Facts of EC2 instance types, read from one data file (``data/instance_types.json``, with its sources)."""
+"""Facts of EC2 instance types, read from one data file (`data/instance_types.json`, with its sources)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATA_FILE = Path(__file__).with_name("data") / "instance_types.json"
 class InstanceType:
     """What one instance type is made of. Units: MiB, GB (NVMe), Gbit/s (network), GB/s per GPU both ways (NVLink).
 
-    ``nvlink_links``: NVLinks of one GPU; every type that has some joins them by NVSwitches.
+    `nvlink_links`: NVLinks of one GPU; every type that has some joins them by NVSwitches.
     """
 
     name: str
@@ -44,7 +44,7 @@ class InstanceType:
 
     @property
     def compute_resource(self) -> str:
-        """The name of ParallelCluster's compute resource for this type: ``gpu`` or ``cpu``."""
+        """The name of ParallelCluster's compute resource for this type: `gpu` or `cpu`."""
         return "gpu" if self.gpus else "cpu"
 
 

@@ -1,4 +1,4 @@
-"""Facts of AWS's regions, read from one data file (``data/regions.json``, with its sources)."""
+"""Facts of AWS's regions, read from one data file (`data/regions.json`, with its sources)."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def regions() -> dict[str, dict[str, Any]]:
 
 
 def partition(region: str) -> str:
-    """The partition of a region: ``aws``, ``aws-cn``, ``aws-us-gov`` or an isolated one; ``aws`` for a new region."""
+    """The partition of a region: `aws`, `aws-cn`, `aws-us-gov` or an isolated one; `aws` for a new region."""
     return str(regions().get(region, {}).get("partition", "aws"))

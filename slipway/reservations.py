@@ -1,4 +1,4 @@
-"""What EC2 tells of a capacity reservation, as far as its own fields need explaining."""
+"""The size of a capacity reservation, which EC2 reports in two places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUANTITY_TAG = "aws:ec2capacityreservation:incrementalRequestedQuantity"
 def instance_count(reservation: Mapping[str, Any]) -> int:
     """How many instances a reservation of DescribeCapacityReservations holds, or will hold once it has started.
 
-    Before its start EC2 tells a total of 0 and the number in a tag of its own; 0 when there is no such tag either.
+    Before its start EC2 reports a total of 0 and the number in a tag; without that tag the result is 0.
     Source: EC2 user guide, "View Capacity Blocks"; aws-parallelcluster 3.16.1, capacity_reservation_validators.py.
     """
     tags = {tag["Key"]: tag["Value"] for tag in reservation.get("Tags") or ()}

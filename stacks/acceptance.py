@@ -1,6 +1,6 @@
 """Acceptance: a custom resource that is created when the cluster is accepted by measurement, and fails when it is not.
 
-The cluster stands in a stack of its own and stays in either case.
+The cluster is in another stack and stays in either case.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CUSTOM_RESOURCE_LIMIT_MINUTES = 60  # CloudFormation's own limit
 
 
 class AcceptanceStack(Stack):
-    """Runs the scenario on the head node of ``cluster`` through Systems Manager; reports go to ``storage``.
+    """Runs the scenario on the head node of `cluster` through Systems Manager; reports go to `storage`.
 
-    An update runs it again when what it depends on has changed (``acceptance_basis``, the head node), or when it is
-    asked for: ``cdk deploy -c accept=TEXT`` with another text than last time.
+    An update runs it again when what it depends on has changed (`acceptance_basis`, the head node), or when it is
+    asked for: `cdk deploy -c accept=TEXT` with another text than last time.
     """
 
     def __init__(

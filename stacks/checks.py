@@ -12,13 +12,13 @@ BASIC_EXECUTION = "IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-rol
 
 
 def add_checks(app: App) -> None:
-    """Hold every stack against cdk-nag's AwsSolutions rules, unless CDK_VALIDATION=false (tests, inner loop)."""
+    """Check every stack with cdk-nag's AwsSolutions rules, unless CDK_VALIDATION=false (tests, inner loop)."""
     if os.environ.get("CDK_VALIDATION", "").lower() != "false":
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 
 
 def accept(construct: IConstruct, rule: str, reason: str) -> None:
-    """Accept the finding ``rule`` (``VPC7``, ``IAM5[Resource::*]``) on ``construct`` and below it."""
+    """Accept the finding `rule` (`VPC7`, `IAM5[Resource::*]`) on `construct` and below it."""
     Validations.of(construct).acknowledge(Acknowledgment(id=f"AwsSolutions-{rule}", reason=reason))
 
 
@@ -29,7 +29,7 @@ def accept_empty(stack: Stack) -> None:
 
 
 def every_resource_of(construct: IConstruct, suffix: str) -> str:
-    """The finding for ``<this resource's ARN>suffix``, as cdk-nag spells it within one stack."""
+    """The finding for `<this resource's ARN>suffix`, as cdk-nag spells it within one stack."""
     inner = construct.node.default_child
     assert isinstance(inner, CfnElement)  # noqa: S101 (for mypy: default_child has no narrower type)
     return f"IAM5[Resource::<{Stack.of(construct).resolve(inner.logical_id)}.Arn>{suffix}]"

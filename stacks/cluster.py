@@ -40,7 +40,7 @@ BOOTSTRAP_ACTION = FILES / "nodes/load-bundle.sh"
 
 
 class ClusterStack(Stack):
-    """``head_node_id`` is the instance that acceptance runs on, ``bundle_sha256`` what it must have taken before."""
+    """`head_node_id` is the instance that acceptance runs on, `bundle_sha256` what it must have taken before."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ClusterStack(Stack):
         CfnOutput(self, "ValidationMessages", value=self.cluster.get_att_string("validationMessages"))
 
     def _bootstrap_action(self) -> assets.Asset:
-        """Its address must stay the same on a standing cluster: it hangs on the file's bytes, not on CDK's own hash."""
+        """Its address must not change on an existing cluster: it depends on the file's bytes, not on CDK's hash."""
         digest = hashlib.sha256(BOOTSTRAP_ACTION.read_bytes()).hexdigest()
         return assets.Asset(
             self,
@@ -144,7 +144,7 @@ class ClusterStack(Stack):
             iam.Grant.add_to_principal(grantee=grantee, actions=["secretsmanager:GetSecretValue"], resource_arns=arns)
 
     def _grant_decrypt(self, policy: iam.ManagedPolicy, secret_arns: Sequence[str]) -> None:
-        """A secret may have a key of the site's own, which its ARN does not tell; see grant_any_key."""
+        """A secret may have a key of the site's own, which its ARN does not say; see grant_any_key."""
         if secret_arns:
             context = {"kms:EncryptionContext:SecretARN": list(secret_arns)}
             grant_any_key(policy, "secretsmanager", ["kms:Decrypt"], context)
@@ -182,7 +182,7 @@ class ClusterStack(Stack):
 
     def _provider_policy(self) -> iam.ManagedPolicy:
         policy = iam.ManagedPolicy(
-            self, "ProviderPolicy", description="What ParallelCluster needs beside its own policies"
+            self, "ProviderPolicy", description="What ParallelCluster needs in addition to its own policies"
         )
         self._grant_read_scripts(policy)  # its validators look whether they are there
         self._grant_look_at_site_parts(policy)
@@ -221,7 +221,7 @@ class ClusterStack(Stack):
                 iam.Grant.add_to_principal(grantee=policy, actions=[action], resource_arns=arns)
 
     def _cluster(self, provider: CfnStack) -> CustomResource:
-        """DeletionPolicy Delete: the instances go with the stack; file system and bucket stand in the storage stack."""
+        """DeletionPolicy Delete: the instances go with the stack; file system and bucket are in the storage stack."""
         cluster = CustomResource(
             self,
             "Cluster",

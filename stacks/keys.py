@@ -13,7 +13,7 @@ from stacks.checks import accept
 def grant_any_key(
     policy: iam.ManagedPolicy, service: str, actions: Sequence[str], context: dict[str, list[str]]
 ) -> None:
-    """Let ``policy`` use any key, yet through ``service`` only, and only for what ``context`` names.
+    """Let `policy` use any key, yet through `service` only, and only for what `context` names.
 
     Secrets Manager and S3 put the ARN of the secret or of the object into the encryption context of each request
     (KMS developer guide, encryption context), so the key's own ARN need not be known. The key's policy has to agree.

@@ -16,7 +16,7 @@ PUBLIC_PREFIX = 26  # the head node and the NAT gateway
 
 
 class NetworkStack(Stack):
-    """Where the nodes live: ``vpc``, the two subnet ids, and ``node_security_group``."""
+    """Where the nodes live: `vpc`, the two subnet ids, and `node_security_group`."""
 
     def __init__(self, scope: Construct, id: str, *, settings: Settings, **kwargs: Any) -> None:
         super().__init__(scope, id, **kwargs)
@@ -50,7 +50,11 @@ class NetworkStack(Stack):
             ],
             gateway_endpoints={"S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3)},
         )
-        accept(vpc, "VPC7", "flow logs of training traffic cost more than they tell; sites with the duty add them")
+        accept(
+            vpc,
+            "VPC7",
+            "flow logs of training traffic cost more than they are worth; sites that need them add them",
+        )
         return vpc
 
     def _existing_vpc(self, network: Network, zone: str) -> ec2.IVpc:

@@ -23,7 +23,7 @@ BUDGET_SPENT_PERCENT = 80  # most of it is gone
 
 
 class ObservabilityStack(Stack):
-    """Each part can be off: ``remote_write_url`` is empty without AMP, ``alarm_topic`` is None without an address."""
+    """Each part can be off: `remote_write_url` is empty without AMP, `alarm_topic` is None without an address."""
 
     def __init__(self, scope: Construct, id: str, *, settings: Settings, **kwargs: Any) -> None:
         super().__init__(scope, id, **kwargs)

@@ -1,7 +1,7 @@
 """Storage: the bucket, FSx for Lustre before it, and the associations between them.
 
 All of it outlives the stack, the file system's security group too. Only a creation that fails takes it away again: a
-file system that nobody could use would be paid for.
+file system without a cluster would only cost money.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BROKEN_UPLOADS_KEPT = Duration.days(7)
 
 
 class StorageStack(Stack):
-    """``bucket`` for data and results, ``file_system_id`` for the nodes."""
+    """`bucket` for data and results, `file_system_id` for the nodes."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class StorageStack(Stack):
             self._grant_encrypt_results(policy)
 
     def _grant_encrypt_results(self, policy: iam.ManagedPolicy) -> None:
-        """An existing bucket may have a key of the site's own, which its name does not tell; see grant_any_key."""
+        """An existing bucket may have a key of the site's own, which its name does not say; see grant_any_key."""
         arns = [self.bucket.bucket_arn, self.bucket.arn_for_objects(f"{RESULTS_PREFIX}*")]  # with a bucket key, without
         grant_any_key(policy, "s3", ["kms:GenerateDataKey", "kms:Decrypt"], {"kms:EncryptionContext:aws:s3:arn": arns})
 
@@ -88,7 +88,7 @@ class StorageStack(Stack):
             ],
             removal_policy=KEPT,
         )
-        accept(bucket, "S1", "access logs need a second bucket and its retention; CloudTrail data events tell the same")
+        accept(bucket, "S1", "access logs need a second bucket and its retention; CloudTrail data events show the same")
         return bucket
 
     def _existing_bucket(self, name: str) -> s3.IBucket:

@@ -1,7 +1,7 @@
-"""AWS as the questions see it: each API call is made once, at once with the others, and bounded in time.
+"""Calls to AWS: each API call is made once, in parallel with the others, and bounded in time.
 
-``Aws.start(service, operation, **parameters)`` begins a call and gives a ``Pending``; its ``result()`` waits. The same
-call asked for twice is made once. Lists come complete: paginated operations are read to their end.
+`Aws.start(service, operation, **parameters)` begins a call and returns a `Pending`; its `result()` waits. A call that
+is started twice is made once. Lists are complete: every page of a paginated operation is read.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 CONNECT_TIMEOUT_S = 3
 READ_TIMEOUT_S = 8
-ATTEMPTS = 2  # one retry: an answer is worth seconds, not minutes
+ATTEMPTS = 2  # one retry: a check should take seconds, not minutes
 CALL_TIMEOUT_S = 30  # of one call with its retry and all its pages: a server that sends a byte a second never times out
-LONGEST_REASON = 300  # characters of an error that is not AWS's own; a proxy's page is no reason
-MAX_PAGES = 50  # a list without end is no answer
+LONGEST_REASON = 300  # characters of an error that is not AWS's own, such as a proxy's page
+MAX_PAGES = 50  # a longer list counts as no answer
 
 # Where the IAM action is not service:Operation. Source: service authorization reference.
 ACTIONS = {
@@ -54,7 +54,7 @@ NO_CREDENTIALS = {
 
 
 class Unasked(Exception):
-    """AWS gave no answer. The text says why; ``permission`` is the IAM action that is missing, if that is why."""
+    """AWS gave no answer. `text` is the reason; `permission` is the missing IAM action if that is the reason."""
 
     def __init__(self, text: str, permission: str = "") -> None:
         super().__init__(text)
@@ -63,7 +63,7 @@ class Unasked(Exception):
 
 
 class Refused(Exception):
-    """AWS answered with an error that means something to the question: ``code`` and ``message`` are AWS's."""
+    """AWS answered with an error of its own: `code` and `message` are AWS's."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{message} ({code})")
@@ -72,7 +72,7 @@ class Refused(Exception):
 
 
 class Pending:
-    """A call on its way. ``result()`` gives the response, or raises Refused or Unasked."""
+    """A call in progress. `result()` returns the response, or raises Refused or Unasked."""
 
     def __init__(self, future: Future[dict[str, Any]], name: str) -> None:
         self._future = future
@@ -88,7 +88,7 @@ class Pending:
 
 
 class Aws:
-    """AWS in one region, read-only. ``session`` is a boto3 session; ``clock`` gives the time that counts as now."""
+    """AWS in one region, read-only. `session` is a boto3 session; `clock` gives the time that counts as now."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Aws:
         self.region = region
         self.now = clock
         self.slowest_call: tuple[float, str] = (0.0, "")
-        self.answered = 0  # calls that AWS itself answered, be it with an error of its own
+        self.answered = 0  # calls that AWS itself answered, errors included
         self._session = session
         self._clients: dict[tuple[str, str], Future[Any]] = {}
         self._calls: dict[str, Pending] = {}
@@ -107,7 +107,7 @@ class Aws:
         self._making = threading.Lock()  # a botocore session is not safe to make clients from in two threads
 
     def start(self, service: str, operation: str, region: str = "", **parameters: Any) -> Pending:
-        """Begin ``operation`` (boto3's name, ``describe_vpcs``) of ``service``; does not wait."""
+        """Begin `operation` (boto3's name, `describe_vpcs`) of `service`; does not wait."""
         where = region or self.region
         key = json.dumps([service, operation, where, parameters], sort_keys=True, default=str)
         with self._lock:
@@ -120,7 +120,7 @@ class Aws:
         return pending
 
     def call(self, service: str, operation: str, region: str = "", **parameters: Any) -> dict[str, Any]:
-        """``start`` and wait."""
+        """`start` and wait."""
         return self.start(service, operation, region, **parameters).result()
 
     def _run(self, future: Future[dict[str, Any]], service: str, operation: str, region: str, parameters: Any) -> None:
@@ -137,10 +137,10 @@ class Aws:
                 self._count()
             future.set_result(response)
         except BaseException as error:
-            told = explained(error, name, region)
-            if isinstance(told, Refused):
+            failure = explained(error, name, region)
+            if isinstance(failure, Refused):
                 self._count()
-            future.set_exception(told)
+            future.set_exception(failure)
 
     def _count(self) -> None:
         with self._lock:
@@ -177,7 +177,7 @@ class Aws:
 
 
 def _read_patiently(client: Any, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Asks again when AWS finds that too much was asked at once; botocore's own retry is for all that goes wrong."""
+    """Try again when AWS throttles: it needs longer pauses and more attempts than other errors get from botocore."""
     from botocore.exceptions import ClientError
 
     for pause_s in THROTTLE_PAUSES_S:
@@ -191,7 +191,7 @@ def _read_patiently(client: Any, operation: str, parameters: dict[str, Any]) -> 
 
 
 def _action(service: str, operation: str) -> str:
-    """The IAM action of boto3's ``operation``, as near as it can be told without a client."""
+    """The IAM action of boto3's `operation`, as far as it is known without a client."""
     name = f"{service}:{''.join(word.capitalize() for word in operation.split('_'))}"
     return ACTIONS.get(name, name)
 
@@ -214,15 +214,15 @@ def _read(client: Any, operation: str, parameters: dict[str, Any]) -> dict[str, 
 
 
 def explained(error: BaseException, name: str, region: str) -> BaseException:
-    """botocore's errors in two kinds: AWS said no for a reason of its own, or there is no answer."""
+    """Return `Refused` for an error that AWS itself reports, and `Unasked` for any other error of botocore."""
     from botocore import exceptions
 
     name = ACTIONS.get(name, name)
     if isinstance(error, Unasked):
         return error
     if isinstance(error, exceptions.ClientError):
-        told = error.response.get("Error") or {}
-        code, message = str(told.get("Code") or ""), str(told.get("Message") or "")
+        details = error.response.get("Error") or {}
+        code, message = str(details.get("Code") or ""), str(details.get("Message") or "")
         if not code:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             return Unasked(f"{name}: HTTP {status} without a reason of AWS's (a proxy in between?)")
@@ -245,6 +245,6 @@ def explained(error: BaseException, name: str, region: str) -> BaseException:
 
 
 def _short(error: BaseException) -> str:
-    """The reason on one line."""
+    """Return the reason on one line, cut to LONGEST_REASON."""
     text = " ".join(str(error).split())
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."

@@ -11,9 +11,9 @@ LOG_IN = "log in (aws sso login, aws configure) or name a profile with --profile
 
 
 def session_of(profile: str | None, region: str | None = None) -> Any:
-    """A boto3 session that has credentials: looked for once, as each client would look again for what is not there.
+    """Return a boto3 session with credentials. They are looked up once here: each client would look again.
 
-    Raises UsageError for a profile that is not there, EnvironmentFault without credentials.
+    Raises UsageError if the profile does not exist, EnvironmentFault if there are no credentials.
     """
     import boto3
     import botocore.session
@@ -24,8 +24,8 @@ def session_of(profile: str | None, region: str | None = None) -> Any:
         credentials = session.get_credentials()
     except ProfileNotFound as error:
         names = listed(sorted(botocore.session.Session().available_profiles), most=8) or "none"
-        given = f"--profile {profile}" if profile else f"AWS_PROFILE {error.kwargs['profile']}"
-        raise UsageError(f"{given}: there is no such profile. Hint: those there are: {names}") from None
+        source = f"--profile {profile}" if profile else f"AWS_PROFILE {error.kwargs['profile']}"
+        raise UsageError(f"{source}: there is no such profile. Hint: the profiles are: {names}") from None
     except BotoCoreError as error:
         raise EnvironmentFault(f"the AWS configuration cannot be used: {error}. Hint: {LOG_IN}") from None
     if credentials is None:

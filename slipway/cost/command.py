@@ -1,4 +1,4 @@
-"""``slipway cost``: what a cluster costs, with today's prices where AWS tells them."""
+"""`slipway cost`: what a cluster costs, with today's prices if AWS reports them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_HOURS = 24 * 366 * 10
 
 
 def cost(file: Path, *, live: bool, as_json: bool, hours: float | None, profile: str | None = None) -> int:
-    """Print the estimate of ``file``; 1 when it is above the settings' budget, else 0.
+    """Print the estimate of `file`; 1 when it is above the settings' budget, else 0.
 
-    ``live`` asks AWS, otherwise no request is made. ``hours`` is how long a capacity block lasts where AWS does not
-    say; ``profile`` is one of the AWS configuration. Raises SettingsError for a wrong file,
+    `live` asks AWS, otherwise no request is made. `hours` is how long a capacity block lasts where AWS does not
+    say; `profile` is one of the AWS configuration. Raises SettingsError for a wrong file,
     UsageError for impossible hours and for a profile that is not there.
     """
     from slipway.aws.session import session_of
@@ -35,8 +35,8 @@ def cost(file: Path, *, live: bool, as_json: bool, hours: float | None, profile:
     prices = {**data_prices(settings.region), **answers.prices}
     result = estimate(settings, prices, answers.reserved, hours)
     if as_json:
-        told = report.as_dict(str(file), result, answers.why_not, answers.why_not_reserved, live)
-        print(json.dumps(told, indent=2))
+        table = report.as_dict(str(file), result, answers.why_not, answers.why_not_reserved, live)
+        print(json.dumps(table, indent=2))
     else:
         report.show(result, answers.why_not, answers.why_not_reserved, live)
     return EXIT_NO if result.above_budget else EXIT_GOOD

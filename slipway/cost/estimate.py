@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from slipway.settings import Fsx, Queue, Settings
 
 PUBLIC_ADDRESSES = 2  # of a new VPC: the NAT gateway's and the head node's
-EDITORS = 1  # every Grafana workspace has one, even if nobody logs in
+EDITORS = 1  # every Grafana workspace has one, even if no user logs in
 SPOT_NOTE = "spot changes hourly; the on-demand price is its upper bound"
 KIND_WORDS = {"capacity-block": "capacity block", "on-demand": "on-demand reservation"}
 PRICE_KINDS = {"capacity-block": "capacity-block", "on-demand": "instance"}
@@ -28,7 +28,7 @@ GRAFANA_ASSUMPTION = f"Grafana: {EDITORS} editor, which every workspace has; fur
 
 
 def needed_prices(settings: Settings) -> tuple[str, ...]:
-    """The keys of every price that ``estimate`` looks up for these settings."""
+    """The keys of every price that `estimate` looks up for these settings."""
     return tuple(dict.fromkeys(_keys(settings)))
 
 
@@ -38,9 +38,9 @@ def estimate(
     reserved: Mapping[str, Reserved] | None = None,
     hours: float | None = None,
 ) -> CostEstimate:
-    """What ``settings`` cost at ``prices`` (by key, of the settings' region); a price that is missing is unknown.
+    """What `settings` cost at `prices` (by key, of the settings' region); a price that is missing is unknown.
 
-    ``reserved`` holds what AWS says of the reservations, by id; ``hours`` is how long a capacity block lasts where AWS
+    `reserved` holds what AWS says of the reservations, by id; `hours` is how long a capacity block lasts where AWS
     was not asked, or without a block the time to add up.
     """
     reserved = reserved or {}
@@ -93,7 +93,7 @@ def _priced(
     note: str = "",
     reservation_id: str | None = None,
 ) -> Part:
-    """A part of ``monthly`` units a month, from always to at most; unknown without a price."""
+    """A part of `monthly` units a month, from always to at most; unknown without a price."""
     key, price = looked_up
     state, cost = State.UNKNOWN, None
     if price:
@@ -254,8 +254,8 @@ def _windows(
         if queues[0].reservation and queues[0].reservation.kind == "capacity-block"
     ]
     for block in blocks:
-        told = reserved[block.id].hours if block.id in reserved else None
-        length, source = (told, "DescribeCapacityReservations") if told else (hours, "--hours" if hours else "")
+        known = reserved[block.id].hours if block.id in reserved else None
+        length, source = (known, "DescribeCapacityReservations") if known else (hours, "--hours" if hours else "")
         yield _window(f"capacity block {block.id}", block.id, length, source, parts, cluster)
     if not blocks and hours:
         yield _window(f"{hours:g} hours", None, hours, "--hours", parts, cluster)

@@ -1,6 +1,6 @@
 """What AWS says: prices from the Price List API, and the reservations' size and duration from EC2. Read-only.
 
-Every request is made at once and bounded in time (``slipway.aws.calls``); one without an answer hides no other.
+Every request is made at once and bounded in time (`slipway.aws.calls`); one without an answer hides no other.
 What boto3 reads from the environment (profile, region's endpoint, AWS_ENDPOINT_URL) counts here as everywhere.
 
 Source of service codes, attributes and usage types: infracost (AmazonGrafana) and public queries of AmazonEC2,
@@ -36,7 +36,7 @@ Attributes = Mapping[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """How a price is found: the service, what the API filters by, and which of the answers it is; ``unit`` per what."""
+    """How a price is found: the service, what the API filters by, and which of the answers it is; `unit` per what."""
 
     service: str
     filters: tuple[tuple[str, str], ...]
@@ -46,7 +46,7 @@ class Product:
 
 @dataclasses.dataclass
 class LiveFacts:
-    """What was asked and what came of it. The ``why_not`` tables tell, by key or id, why there is no answer."""
+    """What was asked and what came of it. The `why_not` tables say, by key or id, why there is no answer."""
 
     prices: dict[str, Price] = dataclasses.field(default_factory=dict)
     reserved: dict[str, Reserved] = dataclasses.field(default_factory=dict)
@@ -55,9 +55,9 @@ class LiveFacts:
 
 
 def connect(region: str, session: Any = None) -> Aws:
-    """AWS in ``region``, through a boto3 ``session`` or the default one.
+    """AWS in `region`, through a boto3 `session` or the default one.
 
-    Raises Unasked without credentials, and where the price list is none in US dollars.
+    Raises Unasked without credentials, and in a partition whose price list is not in US dollars.
     """
     import boto3
     import botocore.session
@@ -80,7 +80,7 @@ def connect(region: str, session: Any = None) -> Aws:
 
 
 def ask(settings: Settings, keys: Iterable[str], connect_to: Callable[[str], Aws] = connect) -> LiveFacts:
-    """Ask for every price of ``keys`` and for the settings' reservations, side by side."""
+    """Ask for every price of `keys` and for the settings' reservations, side by side."""
     answers, products = LiveFacts(), {key: product_of(key, settings.region) for key in keys}
     reservations = {queue.reservation.id for queue in settings.queues if queue.reservation}
     try:
@@ -101,7 +101,7 @@ def ask(settings: Settings, keys: Iterable[str], connect_to: Callable[[str], Aws
 
 
 def product_of(key: str, region: str) -> Product | None:
-    """The product that ``key`` stands for in ``region``; None when the price list has no such price."""
+    """The product of `key` in `region`; None when the price list has no such price."""
     kind, _, rest = key.partition(":")
     make = PRODUCTS.get(kind)
     return make(rest, ("regionCode", region)) if make else None
@@ -164,7 +164,7 @@ def _reserved(pending: Pending) -> Reserved:
 
 
 def _usage(pattern: str) -> Callable[[Attributes], bool]:
-    """Whether the usage type is ``pattern``; most regions put their code and a dash before it."""
+    """Whether the usage type is `pattern`; most regions put their code and a dash before it."""
     expression = re.compile(rf"(.*-)?{pattern}")
     return lambda attributes: expression.fullmatch(attributes.get("usagetype", "")) is not None
 
@@ -201,7 +201,7 @@ def _address(_: str, region: tuple[str, str]) -> Product:
 
 
 def _lustre(rest: str, region: tuple[str, str]) -> Product:
-    """``scratch-2`` or ``persistent-2:250``. The throughput tells the persistent kinds apart."""
+    """`scratch-2` or `persistent-2:250`. The persistent kinds differ in throughput."""
     throughput = rest.partition(":")[2]
 
     def is_it(attributes: Attributes) -> bool:

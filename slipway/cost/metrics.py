@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SCRAPE_INTERVAL_S = 15  # templates/prometheus.yml.j2
 
-# Counted on 2026-11-28: node_exporter 1.5.0 with its default collectors gives 481 series beside those of each CPU on a
+# Counted on 2026-11-28: node_exporter 1.5.0 with its default collectors gives 481 series without those of each CPU on a
 # host with four network interfaces, and 13 more for each CPU; Prometheus 2.42 gives 293 of itself.
 SERIES_A_NODE = 481
 SERIES_A_VCPU = 13

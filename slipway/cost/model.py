@@ -34,10 +34,10 @@ NOTHING = Range(0.0, 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """One price. ``key`` is what is priced (``instance:p5.48xlarge``), ``unit`` says per what.
+    """One price. `key` is what is priced (`instance:p5.48xlarge`), `unit` says per what.
 
-    ``tiers`` are (from, USD) of the quantity used in a month, rising; a flat price has one, from 0. ``source`` is
-    "price list" or "data file", ``date`` (ISO) the day from which it is known.
+    `tiers` are (from, USD) of the quantity used in a month, rising; a flat price has one, from 0. `source` is
+    "price list" or "data file", `date` (ISO) the day from which it is known.
     """
 
     key: str
@@ -52,7 +52,7 @@ class Price:
         return max(usd for _, usd in self.tiers)
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """The source as it is shown; a fallback says its date."""
         return self.source if self.source == PRICE_LIST else f"{self.source} {self.date}"
 
@@ -75,10 +75,10 @@ class State(StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """One line of the estimate. ``usd_per_hour`` is there only for what is known.
+    """One line of the estimate. `usd_per_hour` is there only for what is known.
 
-    ``price_key`` is what was looked up, whether there is such a price or not. ``reservation_id`` marks what is paid for
-    whether the cluster stands or not.
+    `price_key` is what was looked up, whether there is such a price or not. `reservation_id` marks what is paid for
+    whether the cluster exists or not.
     """
 
     group: str
@@ -107,10 +107,10 @@ class Reserved:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Window:
-    """A stretch of time and what it costs. ``hours`` is None when nobody said how long it is.
+    """A stretch of time and what it costs. `hours` is None if its length is unknown.
 
-    ``source`` says who did: "DescribeCapacityReservations" or "--hours". ``reservation_usd`` is None without a
-    reservation, or when its price or its length is unknown.
+    `source` is where the length is from: "DescribeCapacityReservations" or "--hours". `reservation_usd` is None without
+    a reservation, or when its price or its length is unknown.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CostEstimate:
-    """What a cluster costs, by part. Sums hold what is known; ``unknown`` and ``by_use`` name the rest."""
+    """What a cluster costs, by part. Sums hold what is known; `unknown` and `by_use` name the rest."""
 
     cluster: str
     region: str
@@ -144,7 +144,7 @@ class CostEstimate:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The parts that cost something nobody here knows."""
+        """The parts whose cost is unknown."""
         return tuple(part.name for part in self.parts if part.state is State.UNKNOWN)
 
     @property

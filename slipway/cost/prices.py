@@ -1,4 +1,4 @@
-"""The dated data file (``slipway/data/prices.json``) as prices of one region."""
+"""The dated data file (`slipway/data/prices.json`) as prices of one region."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVERYWHERE = "*"
 
 
 def data_prices(region: str) -> dict[str, Price]:
-    """Every price that the data file states for ``region``, by key; empty for a region it does not know."""
+    """Every price that the data file states for `region`, by key; empty for a region it does not know."""
     file = _file()
     found: dict[str, Price] = {}
     for table in file["tables"]:

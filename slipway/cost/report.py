@@ -16,7 +16,7 @@ Row = tuple[str, str, str, str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Fallback:
-    """Why prices come from the data file: ``reason``, the ``parts`` it is about, and their prices' dates."""
+    """Why prices come from the data file: `reason`, the `parts` it is about, and their prices' dates."""
 
     reason: str
     parts: tuple[str, ...]
@@ -48,7 +48,7 @@ def as_dict(
     why_no_window: Mapping[str, str],
     asked: bool,
 ) -> dict[str, Any]:
-    """Every number with its unit and source. The form: ``slipway/cost/cost.schema.json``."""
+    """Every number with its unit and source. The form: `slipway/cost/cost.schema.json`."""
     cluster, reserved = result.cluster_per_hour, result.reservations_per_hour
     return {
         "file": file,
@@ -93,7 +93,7 @@ def _part(part: Part, why_not: Mapping[str, str]) -> dict[str, Any]:
 
 def _price(price: Price) -> dict[str, Any]:
     tiers = [{"from": begin, "usd": usd} for begin, usd in price.tiers]
-    return {"unit": price.unit, "tiers": tiers, "source": price.told, "date": price.date}
+    return {"unit": price.unit, "tiers": tiers, "source": price.label, "date": price.date}
 
 
 def _range(value: Range | None) -> dict[str, float] | None:
@@ -156,7 +156,7 @@ def _listed(part: str, quantity: str, per_hour: str, per_month: str, source: str
 
 
 def _row(part: Part) -> Row:
-    source = part.price.told if part.price else ""
+    source = part.price.label if part.price else ""
     if part.state is State.KNOWN and part.usd_per_hour:
         return part.name, part.quantity, *_amounts(part.usd_per_hour), source
     if part.state is State.NOTHING and part.group == "compute":

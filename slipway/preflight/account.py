@@ -21,7 +21,7 @@ SERVICE_PARAMETER = "/aws/service/global-infrastructure/regions/{region}/service
 
 
 def home_region(region: str) -> str:
-    """The region that is always enabled, in the partition of ``region``; itself where none is known."""
+    """The region that is always enabled, in the partition of `region`; itself where none is known."""
     return HOME_REGIONS.get(partition(region), region)
 
 
@@ -129,7 +129,7 @@ QUESTIONS = (
     Question(
         name="region-enabled",
         asks="Is the region there and enabled in this account?",
-        why="Regions opened after March 2019 are off until somebody enables them.",
+        why="Regions opened after March 2019 are off until they are enabled.",
         source="EC2 API reference, DescribeRegions; Account Management reference guide",
         permissions=("ec2:DescribeRegions",),
         ask=_region,

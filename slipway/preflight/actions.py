@@ -58,7 +58,7 @@ def _budget(settings: Settings) -> bool:
     return settings.budget is not None and _mail(settings)
 
 
-# Type of resource, when it is made, the actions. A type may stand in several rows.
+# Type of resource, when it is made, the actions. A type may be in several rows.
 RESOURCES: tuple[tuple[str, Condition, tuple[str, ...]], ...] = (
     ("AWS::EC2::VPC", _new_network, ("ec2:CreateVpc", "ec2:ModifyVpcAttribute")),
     ("AWS::EC2::Subnet", _new_network, ("ec2:CreateSubnet", "ec2:ModifySubnetAttribute")),

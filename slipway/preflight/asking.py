@@ -18,13 +18,13 @@ QUESTION_TIMEOUT_S = 20.0  # two attempts of a call and what follows from its an
 
 
 def could_not_ask(error: Unasked) -> Answer:
-    """The answer that says why there is none, and what to do about it."""
-    hint = f"allow {error.permission}, or ask somebody who may" if error.permission else "try again, or look by hand"
+    """Return the answer with the reason why AWS gave none, and the repair."""
+    hint = f"allow {error.permission}, or ask an administrator" if error.permission else "try again, or look by hand"
     return Answer(Status.COULD_NOT_ASK, (), error.text, hint)
 
 
 def attempted(answers: Iterator[Answer]) -> Iterator[Answer]:
-    """``answers``, and what could not be found out after them. Never raises an Exception."""
+    """Yield `answers`, then what could not be asked. Never raises an Exception."""
     try:
         yield from answers  # one by one: what was found before a failure stays
     except Unasked as error:
@@ -36,17 +36,17 @@ def attempted(answers: Iterator[Answer]) -> Iterator[Answer]:
 
 
 def together(*parts: Iterator[Answer]) -> Iterator[Answer]:
-    """The answers of every part; the same answer is given once."""
-    given: set[Answer] = set()
+    """Yield the answers of every part, each once."""
+    yielded: set[Answer] = set()
     for part in parts:
         for answer in attempted(part):
-            if answer not in given:
-                given.add(answer)
+            if answer not in yielded:
+                yielded.add(answer)
                 yield answer
 
 
 def found(pending: Pending, *absent: str) -> dict[str, Any] | None:
-    """The response, or None when AWS refuses with one of the codes in ``absent``. Raises what ``result`` raises."""
+    """The response, or None when AWS refuses with one of the codes in `absent`. Raises what `result` raises."""
     try:
         return pending.result()
     except Refused as error:
@@ -58,9 +58,9 @@ def found(pending: Pending, *absent: str) -> dict[str, Any] | None:
 def run_questions(
     questions: Sequence[Question], settings: Settings, aws: Aws, timeout_s: float = QUESTION_TIMEOUT_S
 ) -> list[Result]:
-    """Ask every question that applies, all at once; the results in the order of ``questions``.
+    """Ask every question that applies, all at once; the results in the order of `questions`.
 
-    A question without an answer after ``timeout_s`` seconds could not be asked; its thread ends with the process.
+    A question without an answer after `timeout_s` seconds could not be asked; its thread ends with the process.
     """
     began = time.monotonic()
     asked = [(question, _start(question, settings, aws)) for question in questions if question.applies(settings)]

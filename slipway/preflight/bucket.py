@@ -82,13 +82,13 @@ def _is_foreign(own: Pending) -> bool:
 
 
 def _if_there(settings: Settings, aws: Aws, *parts: Iterator[Answer]) -> Iterator[Answer]:
-    """The answers of ``parts``, and none when S3 says that there is no such bucket: the question about it tells."""
+    """The answers of `parts`, or no answer if the bucket does not exist: another question reports that."""
     asked = aws.start("s3", "head_bucket", Bucket=_name(settings))
     try:
         if found(asked, "404", "NoSuchBucket") is None:
             return
     except (Refused, Unasked):
-        parts = (*parts, _nothing(asked))  # told after what can be said all the same
+        parts = (*parts, _nothing(asked))  # after the answers that do not need the bucket
     yield from together(*parts)
 
 
@@ -194,7 +194,7 @@ def _key_policy(settings: Settings, aws: Aws, key: str) -> Iterator[Answer]:
     if is_left_to_iam(document, account_id(aws), KEY_ACTIONS):
         yield ok(BUCKET, f"the key of {_name(settings)} is enabled, and its policy leaves it to IAM who uses it")
     else:
-        text = f"the policy of {_name(settings)}'s key leaves {' and '.join(KEY_ACTIONS)} to nobody's IAM: {key}"
+        text = f"the policy of {_name(settings)}'s key leaves {' and '.join(KEY_ACTIONS)} to no IAM policy: {key}"
         yield warning(BUCKET, text, "let the head node's role use it: acceptance writes its reports to the bucket")
 
 

@@ -1,4 +1,4 @@
-"""``slipway preflight``: asks everything, tells every answer, and says the faults with their place in the file."""
+"""`slipway preflight`: ask every question, print every answer, and report faults with their place in the file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from slipway.text import folded, listed, plural, visible
 
 MARKS = {Status.OK: "ok", Status.WARNING: "warning", Status.FAULT: "fault", Status.COULD_NOT_ASK: "?"}
 LOG_IN_AGAIN = "log in (aws sso login, or new keys), or name another profile with --profile"
-NEEDED = {"credentials", "reservation"}  # without their answers nobody knows whether the cluster can be had
+NEEDED = {"credentials", "reservation"}  # without these answers it is unknown whether the cluster can be made
 
 
 def preflight(
     file: str | Path, *, as_json: bool = False, profile: str | None = None, timeout_s: float = QUESTION_TIMEOUT_S
 ) -> int:
-    """Ask AWS everything about the settings in ``file``; read-only. The exit code is that of ``exit_code``.
+    """Ask AWS everything about the settings in `file`; read-only. The exit code is that of `exit_code`.
 
-    ``profile`` is one of the AWS configuration; ``timeout_s`` bounds each question, in seconds. Raises SettingsError
+    `profile` is one of the AWS configuration; `timeout_s` bounds each question, in seconds. Raises SettingsError
     for a file that `slipway check` refuses, UsageError for an unknown profile, EnvironmentFault without credentials.
     """
     settings = _settings(file, as_json=as_json)
@@ -44,7 +44,7 @@ def preflight(
     if as_json:
         print(json.dumps(_as_dict(source, settings, results, aws, seconds)))
     else:
-        _tell(source, results, aws, seconds)
+        _print(source, results, aws, seconds)
     return exit_code(results)
 
 
@@ -82,7 +82,7 @@ def _settings(file: str | Path, *, as_json: bool) -> Settings | None:
 # ---- for people ----
 
 
-def _tell(source: Source, results: Sequence[Result], aws: Aws, seconds: float) -> None:
+def _print(source: Source, results: Sequence[Result], aws: Aws, seconds: float) -> None:
     if aws.answered:
         for line in _lines(results):
             print(folded(visible(line), 11))
@@ -106,7 +106,7 @@ def _lines(results: Sequence[Result]) -> Iterator[str]:
 
 
 def fault_lines(source: Source, results: Sequence[Result]) -> list[str]:
-    """``file:line: path: text. Hint: ... [question]``, in the order of the file."""
+    """`file:line: path: text. Hint: ... [question]`, in the order of the file."""
     faults = [
         (source.line(answer.path), answer, result.question.name)
         for result in results

@@ -300,7 +300,7 @@ QUESTIONS = (
     Question(
         name="file-system",
         asks="Can the nodes mount the existing file system, and does it take the associations?",
-        why="ParallelCluster looks at it 10 min in; a group that lets nobody in fails the head node's boot after 35.",
+        why="ParallelCluster looks at it 10 min in; a group that lets no node in fails the head node's boot after 35.",
         source="FSx for Lustre user guide and API reference; ParallelCluster 3.16.1, fsx_validators.py",
         permissions=(
             "fsx:DescribeFileSystems",

@@ -13,7 +13,7 @@ SCOPED = ("s3", "secretsmanager")  # contents, not descriptions: only what the s
 
 
 def reading_policy(settings: Settings) -> dict[str, Any]:
-    """An identity policy for ``slipway preflight`` and ``slipway cost`` on these settings; read-only."""
+    """An identity policy for `slipway preflight` and `slipway cost` on these settings; read-only."""
     actions = {action for question in QUESTIONS if question.applies(settings) for action in question.permissions}
     scopes = {"s3": _bucket_arns(settings), "secretsmanager": list(settings.secret_arns)}
     statements = [_statement("Describe", (action for action in actions if _service(action) not in SCOPED), ["*"])]

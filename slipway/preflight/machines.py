@@ -84,14 +84,14 @@ def ask_facts(settings: Settings, aws: Aws) -> Iterator[Answer]:
     described = aws.call("ec2", "describe_instance_types", Filters=filters)["InstanceTypes"]
     by_name = {item["InstanceType"]: item for item in described}
     for name, path in types.items():
-        if name in by_name:  # another question tells of one that is not offered
+        if name in by_name:  # another question reports a type that is not offered
             yield from _facts(path, INSTANCE_TYPES[name], by_name[name])
     for index, queue in enumerate(settings.queues):
         if queue.instance_type in by_name:
             yield from _usage(index, queue, by_name[queue.instance_type])
 
 
-def _told(item: dict[str, Any]) -> dict[str, int]:
+def _facts_of(item: dict[str, Any]) -> dict[str, int]:
     network = item["NetworkInfo"]
     gpus = item.get("GpuInfo", {}).get("Gpus", ())
     return {
@@ -104,11 +104,11 @@ def _told(item: dict[str, Any]) -> dict[str, int]:
 
 
 def _facts(path: Place, known: InstanceType, item: dict[str, Any]) -> Iterator[Answer]:
-    told = _told(item)
-    other = [field for field in FACTS if told[field] != getattr(known, field)]
+    facts = _facts_of(item)
+    other = [field for field in FACTS if facts[field] != getattr(known, field)]
     for field in other:
-        text = f"{known.name} has {told[field]} {FACTS[field]}, Slipway counts with {getattr(known, field)}"
-        yield warning(path, text, "update Slipway, or tell its maintainers")
+        text = f"{known.name} has {facts[field]} {FACTS[field]}, Slipway counts with {getattr(known, field)}"
+        yield warning(path, text, "update Slipway, or report it to its maintainers")
     if not other:
         yield ok(path, f"{known.name} is as Slipway knows it")
 
@@ -233,7 +233,7 @@ QUESTIONS = (
     Question(
         name="instance-facts",
         asks="Are the instance types as Slipway knows them, and sold as the settings want?",
-        why="Node definitions, EFA and the checks count with a data file; where EC2 tells otherwise the file is old.",
+        why="Node definitions, EFA and the checks count with a data file; where EC2 says otherwise the file is old.",
         source="https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceTypes.html; "
         "aws-parallelcluster CapacityTypeValidator",
         permissions=("ec2:DescribeInstanceTypes",),
@@ -253,7 +253,7 @@ QUESTIONS = (
     Question(
         name="key-pair",
         asks="Is the key pair there, and of a kind that the OS takes?",
-        why="A head node with a missing key pair does not start; one with an RSA key lets nobody in on Ubuntu 22.04 "
+        why="A head node with a missing key pair does not start; one with an RSA key gives no access on Ubuntu 22.04 "
         "and newer.",
         source="aws-parallelcluster 3.16.1 KeyPairValidator",
         permissions=("ec2:DescribeKeyPairs",),

@@ -18,7 +18,7 @@ EC2_GUIDE = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide"
 
 
 class Status(StrEnum):
-    """How an answer is meant: a fault stops a deployment, a warning does not, could-not-ask leaves it open."""
+    """Severity of an answer: a fault stops a deployment, a warning does not; could-not-ask: AWS did not say."""
 
     OK = "ok"
     WARNING = "warning"
@@ -28,7 +28,7 @@ class Status(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One finding. ``path`` names the key of the settings it is about; ``hint`` is the repair, empty for ok."""
+    """One finding. `path` names the key of the settings it is about; `hint` is the repair, empty for ok."""
 
     status: Status
     path: Place
@@ -37,17 +37,17 @@ class Answer:
 
 
 def ok(path: Place, text: str) -> Answer:
-    """All is as the deployment needs it."""
+    """Return the answer that all is as the deployment needs it."""
     return Answer(Status.OK, path, text)
 
 
 def warning(path: Place, text: str, hint: str) -> Answer:
-    """It may go well; somebody should know."""
+    """Return a finding that does not stop the deployment, but that its user should know."""
     return Answer(Status.WARNING, path, text, hint)
 
 
 def fault(path: Place, text: str, hint: str) -> Answer:
-    """The deployment would fail, or its cluster would be of no use."""
+    """Return a finding with which the deployment would fail, or its cluster would be of no use."""
     return Answer(Status.FAULT, path, text, hint)
 
 
@@ -58,9 +58,9 @@ Ask = Callable[["Settings", "Aws"], Iterator[Answer]]
 class Question:
     """One thing to find out.
 
-    ``asks`` is the question in words, ``why`` what goes wrong without it, ``source`` where that is known from,
-    ``permissions`` the IAM actions it uses, ``finds`` the statuses that its answers may have in addition to ok and
-    could-not-ask. ``applies`` says whether the question is of use for some settings.
+    `asks` is the question in words, `why` what goes wrong without it, `source` where that is known from,
+    `permissions` the IAM actions it uses, `finds` the statuses that its answers may have in addition to ok and
+    could-not-ask. `applies` says whether the question is of use for some settings.
     """
 
     name: str

@@ -35,7 +35,7 @@ def _stacks(settings: Settings, aws: Aws) -> Iterator[Answer]:
 
 
 def _stack(asked: Pending) -> dict[str, Any] | None:
-    answer = found(asked, "ValidationError")  # CloudFormation's way to say that there is none
+    answer = found(asked, "ValidationError")  # CloudFormation's error for a stack that does not exist
     stack: dict[str, Any] | None = answer["Stacks"][0] if answer else None
     return stack
 
@@ -64,7 +64,7 @@ def _ours(settings: Settings, name: str, asked: Pending) -> Iterator[Answer]:
 
 
 def _cluster(settings: Settings, asked: dict[str, Pending]) -> Iterator[Answer]:
-    """ParallelCluster's stack has the cluster's own name; it is ours when our cluster stack stands beside it."""
+    """ParallelCluster's stack has the cluster's own name; it is ours if our cluster stack exists too."""
     stack, ours = _stack(asked[settings.name]), _stack(asked[f"{settings.name}-cluster"])
     if stack is None:
         return
@@ -86,7 +86,7 @@ QUESTIONS = (
     Question(
         name="stack-names",
         asks="Are the names of the stacks free, or stacks of this cluster in a state that can be updated?",
-        why="A stack that is half made, or somebody else's, stops the deployment; two clusters cannot share a name.",
+        why="A stack that is half made, or not this cluster's, stops the deployment; two clusters cannot share a name.",
         source="CloudFormation user guide, stack states; CDK CLI 2.1148 (a failed creation is deleted and made anew)",
         permissions=("cloudformation:DescribeStacks",),
         finds=(Status.FAULT, Status.WARNING),

@@ -135,7 +135,7 @@ def _misplaced(settings: Settings, path: Place, subnet: dict[str, Any]) -> Itera
 
 @dataclasses.dataclass(frozen=True)
 class WayOut:
-    """Where a subnet sends what is for the internet: ``kind`` is internet, other or none."""
+    """Where a subnet sends what is for the internet: `kind` is internet, other or none."""
 
     kind: str
     target: str
@@ -174,7 +174,7 @@ class Routes:
         return WayOut("none", "", False)
 
     def missing_endpoints(self, subnet_id: str, region: str, wanted: tuple[str, ...]) -> list[str]:
-        """Those of ``wanted`` that the subnet's nodes cannot reach. Raises Unasked."""
+        """Those of `wanted` that the subnet's nodes cannot reach. Raises Unasked."""
         table = self.table(subnet_id).get("RouteTableId")
         reached = {
             endpoint["ServiceName"].rpartition(f"{region}.")[2]
@@ -184,7 +184,7 @@ class Routes:
         return [name for name in wanted if name not in reached]
 
     def gives_public_addresses(self, subnet_id: str) -> bool:
-        """MapPublicIpOnLaunch; true for a subnet that is not there, which another question tells."""
+        """MapPublicIpOnLaunch; true for a subnet that is not there, which another question reports."""
         response = found(self._subnets[subnet_id], *NO_SUBNET)
         return bool(response is None or response["Subnets"][0]["MapPublicIpOnLaunch"])
 
@@ -196,7 +196,7 @@ def _target(route: dict[str, Any]) -> str:
 
 
 def _is_elsewhere(settings: Settings, aws: Aws, subnet_id: str) -> bool:
-    """Whether the VPC has no such subnet, which other questions tell: nothing is to be said of its routes then."""
+    """Whether the VPC has no such subnet, which other questions report: then its routes are not judged."""
     try:
         response = found(aws.start("ec2", "describe_subnets", SubnetIds=[subnet_id]), *NO_SUBNET)
     except (Refused, Unasked):

@@ -47,7 +47,7 @@ def _grafana(settings: Settings, aws: Aws) -> Iterator[Answer]:
 def _workspaces(
     settings: Settings, path: tuple[str, ...], what: str, there: list[tuple[str, str]], quota: Quota, stack: Pending
 ) -> Iterator[Answer]:
-    """``there``: id and name of every workspace of the region."""
+    """`there`: id and name of every workspace of the region."""
     if is_deployed(stack):
         yield ok(path, f"the {what} workspace {settings.name} is this cluster's")
         return
@@ -86,7 +86,7 @@ def _usable(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _elsewhere(aws: Aws, regions: list[str]) -> list[str]:
-    """The regions with an instance. Raises Unasked when there is none in those that answer, and some do not."""
+    """The regions with an instance. Raises Unasked if no region reports one and some regions do not answer."""
     asked = {region: aws.start("sso-admin", "list_instances", region=region) for region in regions}
     found_in, silent = [], []
     for region, pending in asked.items():

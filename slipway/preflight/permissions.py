@@ -26,7 +26,7 @@ SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 def _simulate(
     aws: Aws, principal: str, actions: Sequence[str], resources: Sequence[str] = (), **context: str
 ) -> Pending:
-    """``context``: condition keys of IAM's own and their values, beside the region."""
+    """`context`: IAM's condition keys and their values, in addition to the region."""
     known = {"aws:RequestedRegion": aws.region, **{f"iam:{key}": value for key, value in context.items()}}
     entries = [
         {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"} for key, value in known.items()
@@ -42,7 +42,7 @@ def _denied(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _each(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """IAM tells several resources as entries of their own, or as parts of one entry."""
+    """IAM reports several resources as separate entries or as parts of one entry."""
     parts = entry.get("ResourceSpecificResults") or []
     return [{**entry, **part, "EvalDecision": part["EvalResourceDecision"]} for part in parts] or [entry]
 
@@ -74,7 +74,7 @@ def principal_of(aws: Aws) -> str:
 
 
 def _start_caller(aws: Aws, principal: str, account: str) -> tuple[Pending, Pending]:
-    """Begin asking whether ``principal`` may assume the CDK's roles, and what it may do without them."""
+    """Begin asking whether `principal` may assume the CDK's roles, and what it may do without them."""
     roles = [role_arn(kind, account, aws.region) for kind in ROLES_ASSUMED]
     return _simulate(aws, principal, ["sts:AssumeRole"], roles), _simulate(aws, principal, DIRECT_ACTIONS)
 

@@ -26,7 +26,7 @@ def as_list(value: Any) -> list[str]:
 
 
 def covers_action(statement: Statement, actions: Iterable[str]) -> list[str]:
-    """Those of ``actions`` that the statement is about."""
+    """Those of `actions` that the statement is about."""
     if "NotAction" in statement:
         return [action for action in actions if not _any_match(as_list(statement["NotAction"]), action)]
     return [action for action in actions if _any_match(as_list(statement.get("Action")), action)]
@@ -37,7 +37,7 @@ def _any_match(patterns: list[str], text: str) -> bool:
 
 
 def covers_resource(statement: Statement, arns: Iterable[str]) -> bool:
-    """Whether the statement is about one of these ARNs, which may themselves end in ``*``."""
+    """Whether the statement is about one of these ARNs, which may themselves end in `*`."""
     patterns = as_list(statement.get("Resource")) or ["*"]
     return any(
         fnmatch.fnmatchcase(arn, pattern) or fnmatch.fnmatchcase(pattern, arn) for arn in arns for pattern in patterns
@@ -45,7 +45,7 @@ def covers_resource(statement: Statement, arns: Iterable[str]) -> bool:
 
 
 def principals(statement: Statement) -> list[str]:
-    """The AWS principals that the statement names, ``*`` for everybody."""
+    """The AWS principals that the statement names, `*` for everybody."""
     principal = statement.get("Principal")
     if principal == "*":
         return ["*"]
@@ -53,7 +53,7 @@ def principals(statement: Statement) -> list[str]:
 
 
 def is_left_to_iam(document: str, account: str, actions: Iterable[str]) -> bool:
-    """Whether a resource's policy lets the account's own IAM policies decide about every one of ``actions``."""
+    """Whether a resource's policy lets the account's own IAM policies decide about every one of `actions`."""
     open_to_all = [item for item in statements(document) if item.get("Effect") == "Allow" and _is_open(item, account)]
     return set(actions) <= {action for item in open_to_all for action in covers_action(item, actions)}
 

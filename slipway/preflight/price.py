@@ -36,7 +36,7 @@ def _price(settings: Settings, aws: Aws) -> Iterator[Answer]:
 
 
 def _unasked(answers: LiveFacts) -> Iterator[Answer]:
-    """Each reason once why the data file's price stands in. What AWS's list simply has not is no reason."""
+    """Report each permission error once. A product that is missing from the price list is expected and not reported."""
     reasons = {**answers.why_not, **answers.why_not_reserved}.values()
     for text in dict.fromkeys(reason for reason in reasons if reason.endswith("is not allowed")):
         yield could_not_ask(Unasked(text, text.removesuffix(" is not allowed")))
@@ -46,7 +46,7 @@ QUESTIONS = (
     Question(
         name="budget",
         asks="Does what the cluster costs in a month fit the budget?",
-        why="A budget below the cost sends alarms from the first week, and nobody reads them any more.",
+        why="A budget below the cost sends alarms from the first week, and they are soon ignored.",
         source="Price List API, and slipway/data/prices.json where it does not answer; docs/cost.md",
         permissions=("pricing:GetProducts", "ec2:DescribeCapacityReservations"),
         finds=(Status.WARNING,),

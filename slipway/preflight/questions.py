@@ -1,4 +1,4 @@
-"""Every question that ``slipway preflight`` asks, in the order it tells the answers."""
+"""Every question that `slipway preflight` asks, in the order in which the answers are printed."""
 
 from __future__ import annotations
 

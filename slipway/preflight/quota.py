@@ -48,7 +48,7 @@ class Quota:
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """What the cluster takes of one thing: ``least`` at once, ``most`` when every queue is full."""
+    """What the cluster takes of one thing: `least` at once, `most` when every queue is full."""
 
     what: str
     path: Place
@@ -57,7 +57,7 @@ class Need:
 
     @property
     def text(self) -> str:
-        """``768``, or ``8 to 776`` where nodes come and go."""
+        """`768`, or `8 to 776` where nodes come and go."""
         return f"{self.most:g}" if self.least == self.most else f"{self.least:g} to {self.most:g}"
 
 
@@ -183,7 +183,7 @@ def _spot_without_quota(settings: Settings) -> Iterator[Answer]:
 
 
 def ask_new_vpc(settings: Settings, aws: Aws) -> Iterator[Answer]:
-    """The VPC, its gateways and its address; none of it when the deployment's network stands already."""
+    """The VPC, its gateways and its address; nothing if the deployment's network exists already."""
     vpcs = aws.start("ec2", "describe_vpcs")
     gateways = aws.start("ec2", "describe_internet_gateways")
     living = [{"Name": "state", "Values": ["pending", "available"]}]
@@ -204,17 +204,17 @@ def ask_new_vpc(settings: Settings, aws: Aws) -> Iterator[Answer]:
         for (what, _, _, used), quota in zip(rows, quotas, strict=True):
             yield compared_with(Need(what, path, 1, 1), quota, used)
 
-    standing = _standing_network(settings, vpcs)
-    if standing:
-        yield ok(path, f"the network of this deployment stands already ({standing})")
+    existing = _existing_network(settings, vpcs)
+    if existing:
+        yield ok(path, f"the network of this deployment exists already ({existing})")
         return
     yield from together(*parts())
 
 
-def _standing_network(settings: Settings, vpcs: Pending) -> str:
-    """The VPC of an earlier deployment; empty when there is none, or when AWS does not tell."""
+def _existing_network(settings: Settings, vpcs: Pending) -> str:
+    """The VPC of an earlier deployment; empty when there is none, or if AWS does not say."""
     stack = f"{settings.name}-network"
-    with contextlib.suppress(Unasked):  # told by the quota of VPCs
+    with contextlib.suppress(Unasked):  # the quota of VPCs reports it
         return next((str(vpc["VpcId"]) for vpc in vpcs.result()["Vpcs"] if tag(vpc, STACK_TAG) == stack), "")
     return ""
 
@@ -256,7 +256,7 @@ def _interface_need(settings: Settings) -> Need:
 
 
 def _group_need(settings: Settings) -> Need:
-    """Beside ParallelCluster's: the nodes' own and the file system's, unless the site has a group for both."""
+    """In addition to ParallelCluster's: the nodes' own and the file system's, unless the site has a group for both."""
     is_ours = settings.network.security_group_id is None
     count = PCLUSTER_GROUPS + is_ours + (is_ours and settings.storage.fsx.file_system_id is None)
     return Need("security groups in the region", ("network",), count, count)
@@ -327,7 +327,7 @@ QUESTIONS = (
         name="node-quotas",
         asks="Do the quotas leave room for the nodes' network interfaces, security groups and volumes?",
         why="A p5.48xlarge takes 33 network interfaces and every node a root volume: large clusters reach quotas that "
-        "nobody thinks of.",
+        "are easily forgotten.",
         source="https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html; "
         "https://docs.aws.amazon.com/general/latest/gr/ebs-service.html; aws-parallelcluster pull request 7262",
         permissions=(

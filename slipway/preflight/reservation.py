@@ -26,7 +26,7 @@ KINDS = {"capacity-block": "capacity-block", "default": "on-demand"}  # Reservat
 
 # State -> (status, what it means, repair). Source: EC2 API reference, CapacityReservation.State.
 STATES: dict[str, tuple[Status, str, str]] = {
-    "scheduled": (Status.OK, "", ""),  # told with its start
+    "scheduled": (Status.OK, "", ""),  # reported with its start
     "active": (Status.OK, "", ""),
     "payment-pending": (Status.WARNING, "is not paid yet", "wait until its state is scheduled or active"),
     "payment-failed": (Status.FAULT, "could not be paid, and AWS does not hold it", "buy another capacity block"),
@@ -70,7 +70,7 @@ def uses_of(settings: Settings) -> list[Use]:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """A reservation as EC2 describes it, and what it is held against."""
+    """A reservation as EC2 describes it, and what it is compared with."""
 
     use: Use
     item: dict[str, Any]
@@ -97,7 +97,7 @@ class Seen:
 
 
 def ask_reservations(settings: Settings, aws: Aws) -> Iterator[Answer]:
-    """Everything about each reservation that EC2 tells."""
+    """Yield everything about each reservation that EC2 reports."""
     uses = uses_of(settings)
     named = [aws.start("ec2", "describe_capacity_reservations", CapacityReservationIds=[use.id]) for use in uses]
     others = aws.start("ec2", "describe_capacity_reservations")
@@ -120,7 +120,7 @@ def _one(seen: Seen, pending: Pending) -> Iterator[Answer]:
 
 
 def _others_that_fit(seen: Seen) -> str:
-    """``; these fit: ...``: reservations of the queue's type and zone with enough free instances."""
+    """`; these fit: ...`: reservations of the queue's type and zone with enough free instances."""
     queue = seen.use.queues[0][1]
     try:
         items = reservations_that_fit(seen.others, queue.instance_type, seen.settings.zone, seen.use.nodes)
@@ -135,7 +135,7 @@ def _others_that_fit(seen: Seen) -> str:
 
 
 def reservations_that_fit(everything: Pending, instance_type: str, zone: str, nodes: int) -> list[dict[str, Any]]:
-    """The account's active reservations of that type and zone that have ``nodes`` instances free."""
+    """The account's active reservations of that type and zone that have `nodes` instances free."""
     return [
         item
         for item in everything.result()["CapacityReservations"]
@@ -151,7 +151,7 @@ def _kind(item: dict[str, Any]) -> str:
     return KINDS.get(item.get("ReservationType", "default"), "on-demand")
 
 
-# ---- what is held against the settings, one thing each ----
+# ---- what is compared with the settings, one thing each ----
 
 
 def _kinds(seen: Seen) -> Iterator[Answer]:
@@ -236,7 +236,7 @@ def _state(seen: Seen) -> Iterator[Answer]:
 def _counts(seen: Seen) -> Iterator[Answer]:
     total, available, wanted = instance_count(seen.item), seen.item["AvailableInstanceCount"], seen.use.nodes
     if total == 0 and seen.state != "active":
-        return  # EC2 tells the number of a reservation that has not started, or is over, in a tag at best
+        return  # the number of a reservation that has not started, or has ended, is in a tag at best
     if total < wanted:
         names = listed([queue.name for _, queue in seen.use.queues])
         yield seen.fault(f"holds {total} instances, the queues want {wanted} ({names})", f"lower the count to {total}")
@@ -341,7 +341,7 @@ def _block(item: dict[str, Any]) -> str:
 
 
 def _on_offer(index: int, queue: Queue, offer: Pending) -> Iterator[Answer]:
-    """A block is named, never bought: a purchase cannot be undone. The warning holds whether offers are told or not."""
+    """A block is named, never bought: a purchase cannot be undone. The warning does not depend on offers."""
     text = f"{queue.max_count} {queue.instance_type} without a reservation: EC2 rarely has them to spare"
     path: Place = ("queues", index, "reservation")
     try:

@@ -15,9 +15,9 @@ ALIVE = ["pending", "running"]  # what counts against the vCPU quotas (EC2 user 
 
 @dataclasses.dataclass(frozen=True)
 class Instance:
-    """A running instance: ``lifecycle`` is on-demand, spot or capacity-block; ``cluster`` is empty outside of one.
+    """A running instance: `lifecycle` is on-demand, spot or capacity-block; `cluster` is empty outside of one.
 
-    ``subnets`` has the subnet of each private address that it takes.
+    `subnets` has the subnet of each private address that it takes.
     """
 
     id: str
@@ -42,7 +42,7 @@ class Instances:
         return [_instance(item) for reservation in reservations for item in reservation["Instances"]]
 
     def of_cluster(self, name: str) -> list[Instance]:
-        """Those of the cluster ``name``: an update finds its own nodes running."""
+        """Those of the cluster `name`: an update finds its own nodes running."""
         return [instance for instance in self.all() if instance.cluster == name]
 
 

@@ -1,4 +1,4 @@
-"""Secrets: there, readable, and of the form that the nodes expect. A value is looked at once, never kept or told."""
+"""Secrets: they exist, can be read, and have the form that the nodes expect. Values are neither kept nor printed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _key(path: Place, name: str, answer: dict[str, Any], aws: Aws) -> Iterator[A
         key = aws.call("kms", "describe_key", KeyId=key)["KeyMetadata"]["Arn"]
     document = aws.call("kms", "get_key_policy", KeyId=key, PolicyName="default")["Policy"]
     if not is_left_to_iam(document, account, ["kms:Decrypt"]):
-        text = f"the secret {name} is encrypted with the key {key}, whose policy leaves kms:Decrypt to nobody's IAM"
+        text = f"the secret {name} is encrypted with the key {key}, whose policy leaves kms:Decrypt to no IAM policy"
         yield warning(path, text, f"allow kms:Decrypt to arn:{partition(aws.region)}:iam::{account}:root in its policy")
 
 

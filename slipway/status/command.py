@@ -1,4 +1,4 @@
-"""``slipway status``: asks AWS and the head node, read-only and in bounded time, and shows how the cluster is."""
+"""`slipway status`: asks AWS and the head node, read-only and in bounded time, and shows how the cluster is."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MOST_LOGGED = 5
 def status(
     file: str | Path, *, as_json: bool = False, profile: str | None = None, timeout_s: float = NODE_TIMEOUT_S
 ) -> int:
-    """Show the cluster of the settings in ``file``; the exit code is that of ``judge.exit_code``.
+    """Show the cluster of the settings in `file`; the exit code is that of `judge.exit_code`.
 
-    ``timeout_s`` bounds the wait for the head node, in seconds. Raises SettingsError for a wrong file,
+    `timeout_s` bounds the wait for the head node, in seconds. Raises SettingsError for a wrong file,
     UsageError for an unknown profile, EnvironmentFault when AWS does not say what is deployed.
     """
     settings = load_settings(file)
@@ -194,7 +194,7 @@ def _as_dict(
 
 
 def policy(settings: Settings) -> dict[str, Any]:
-    """An identity policy for ``slipway status``: reading, and the one document on the one cluster's head node."""
+    """An identity policy for `slipway status`: reading, and the one document on the one cluster's head node."""
     place = partition(settings.region)
     reading = [
         "cloudformation:DescribeStackEvents",

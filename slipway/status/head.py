@@ -1,4 +1,4 @@
-"""The head node: its instance, and what its ``node_status.py`` says, asked through Systems Manager's Run Command.
+"""The head node: its instance, and what its `node_status.py` says, asked through Systems Manager's Run Command.
 
 The command is a constant: nothing of the settings becomes shell.
 """
@@ -26,8 +26,8 @@ NOT_THERE = (126, 127)  # the shell's codes for a command that is not there
 
 @dataclasses.dataclass(frozen=True)
 class HeadNode:
-    """``state`` is EC2's, empty when there is no instance; ``node`` what the node says of itself, None when it was not
-    asked or gave no answer: ``why_not`` says why, ``unasked`` whether that is because AWS was not to be asked."""
+    """`state` is EC2's, empty when there is no instance; `node` what the node says of itself, None when it was not
+    asked or gave no answer: `why_not` says why, `unasked` whether that is because AWS was not to be asked."""
 
     instance_id: str = ""
     state: str = ""
@@ -57,7 +57,7 @@ def read_instance(aws: Aws, cluster: str, instance_id: str) -> HeadNode:
 
 
 def ask_node(session: Any, region: str, head: HeadNode, timeout_s: float) -> HeadNode:
-    """``head`` with what its node says within ``timeout_s`` seconds."""
+    """`head` with what its node says within `timeout_s` seconds."""
     if head.state != "running":
         return dataclasses.replace(head, why_not=head.why_not or f"the instance is {head.state}")
     try:
@@ -73,7 +73,7 @@ class _NoAnswer(Exception):
 
 
 def unpack(output: str) -> dict[str, Any]:
-    """What ``--packed`` printed. Raises _NoAnswer for anything else."""
+    """What `--packed` printed. Raises _NoAnswer for anything else."""
     line = next((line for line in output.splitlines() if line.startswith(PACKED)), "")
     try:
         unpacker = zlib.decompressobj()
@@ -128,10 +128,10 @@ def _call(client: Any, operation: str, **parameters: Any) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = getattr(client, operation)(**parameters)
     except Exception as error:  # what botocore raises, in the two kinds of the questions
-        told = explained(error, f"ssm:{client.meta.method_to_api_mapping[operation]}", client.meta.region_name)
-        if isinstance(told, Refused) and told.code == "InvalidInstanceId":
+        failure = explained(error, f"ssm:{client.meta.method_to_api_mapping[operation]}", client.meta.region_name)
+        if isinstance(failure, Refused) and failure.code == "InvalidInstanceId":
             raise _NoAnswer("its Systems Manager agent does not report: it still boots, or has no way out") from None
-        raise told from None
+        raise failure from None
     return answer
 
 

@@ -20,7 +20,7 @@ MOST_NODES = 8  # named one by one; the rest is counted
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """``level``: failed, degraded, or busy for what is not done yet. ``where``: a stack, a node, background work."""
+    """`level`: failed, degraded, or busy for what is not done yet. `where`: a stack, a node, background work."""
 
     level: str
     where: str
@@ -30,7 +30,7 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """All that was read. ``logged``: lines of the nodes' logs that report a fault; ``notes``: what was not asked."""
+    """All that was read. `logged`: lines of the nodes' logs that report a fault; `notes`: what was not asked."""
 
     stacks: Sequence[Stack]
     optional: frozenset[str]
@@ -88,7 +88,7 @@ def _stacks(findings: Findings) -> Iterator[Problem]:
             level = FAILED if stack.failed else BUSY
             yield Problem(level, stack.name, f"{stack.status}{_first(stack)}")
         elif not stack.is_good:
-            # After a rollback of an update what stood before stands again, but not what was asked for.
+            # After the rollback of an update the stack works as before, without the requested change.
             level = DEGRADED if stack.status == ROLLED_BACK else FAILED
             yield Problem(level, stack.name, f"{stack.status}{_first(stack)}", _stack_hint(stack))
     yield from (Problem(FAILED, "log of the nodes", line) for line in findings.logged)
@@ -152,7 +152,7 @@ def _slurm(slurm: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _is_out(word: str) -> bool:
-    """A node that is powered down (~) or on its way (#, %) is none that fails."""
+    """A node that is powered down (~) or on its way (#, %) does not count as failed."""
     plain = word.rstrip("*$@^!-+")
     return plain in NOT_WORKING or word.endswith("*")
 

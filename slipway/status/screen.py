@@ -1,4 +1,4 @@
-"""The one screen of ``slipway status``."""
+"""The one screen of `slipway status`."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def _fleet(slurm: Mapping[str, Any]) -> Iterator[str]:
     partitions: dict[str, Counter[str]] = {}
     for node in slurm.get("nodes") or ():
         partitions.setdefault(str(node.get("partition")), Counter())[str(node.get("state"))] += 1
-    told = [f"{name}: {_counts(states)}" for name, states in partitions.items()]
+    states_by_partition = [f"{name}: {_counts(states)}" for name, states in partitions.items()]
     jobs = _counts(slurm.get("jobs") or {})
-    yield row("fleet", "; ".join([*told, f"jobs: {jobs or 'none'}"]))
+    yield row("fleet", "; ".join([*states_by_partition, f"jobs: {jobs or 'none'}"]))
     if slurm.get("updating"):
         yield row(
             "",
@@ -131,10 +131,10 @@ def _work(where: str, work: Mapping[str, Any]) -> str:
 def _health(head: Mapping[str, Any]) -> Iterator[str]:
     bad = [node for node in head.get("nodes") or () if node.get("health")]
     if head.get("nodes"):
-        told = "; ".join(
+        findings = "; ".join(
             f"{node.get('host')}: {', '.join(node['health'].get('bad') or ())}" for node in bad[:MOST_NAMED]
         )
-        yield row("health", told or "nothing reported when the nodes were set up, or since")
+        yield row("health", findings or "nothing reported when the nodes were set up, or since")
 
 
 def _acceptance(last: Mapping[str, Any] | None) -> str:

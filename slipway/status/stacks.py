@@ -18,7 +18,7 @@ REASON_CHARACTERS = 900
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A resource at work, or one that failed. ``seconds``: for how long it has been at it."""
+    """A resource at work, or one that failed. `seconds`: for how long it has been at it."""
 
     name: str
     status: str
@@ -28,7 +28,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """One stack; ``status`` is empty when there is none. ``seconds``: since what happens now, or did last, began."""
+    """One stack; `status` is empty when there is none. `seconds`: since what happens now, or did last, began."""
 
     part: str
     name: str
@@ -56,7 +56,7 @@ class Stack:
 
 
 class StackReader:
-    """Begins all questions at once; ``read`` waits. Raises Unasked when AWS does not answer."""
+    """Begins all questions at once; `read` waits. Raises Unasked when AWS does not answer."""
 
     def __init__(self, aws: Aws, cluster: str) -> None:
         self._aws = aws
@@ -92,7 +92,7 @@ class StackReader:
 
 
 def _is_open(status: str) -> bool:
-    """Whether its events have something to tell."""
+    """Whether its events explain its state."""
     return status not in COMPLETE
 
 
@@ -107,7 +107,7 @@ def _stack(part: str, name: str, stack: Mapping[str, Any], events: Sequence[Mapp
         seconds=(now - began).total_seconds() if began else None,
         outputs={one["OutputKey"]: one["OutputValue"] for one in stack.get("Outputs", [])},
         busy=tuple(_busy(run, now)) if stack["StackStatus"].endswith("_IN_PROGRESS") else (),
-        failed=_first_failure(run) or _told_by_stack(stack),
+        failed=_first_failure(run) or _reason_of_stack(stack),
         began=began,
     )
 
@@ -151,7 +151,7 @@ def _first_failure(run: Sequence[Mapping[str, Any]]) -> Step | None:
     return None
 
 
-def _told_by_stack(stack: Mapping[str, Any]) -> Step | None:
+def _reason_of_stack(stack: Mapping[str, Any]) -> Step | None:
     """Without an event of a resource: what the stack itself says of its failure."""
     reason = stack.get("StackStatusReason") or ""
     bad = "FAILED" in stack["StackStatus"] or "ROLLBACK" in stack["StackStatus"]

@@ -3,7 +3,7 @@
 First the head node is asked whether the release of this deployment is in use there: one whose setup fails leaves the
 release before in use, and the deployment has to say so. Then it measures, unless nothing that a verdict depends on has
 changed. The commands are constants; what is put into them is the bucket's name and the release's sha256, after a strict
-check. What they say comes back as standard output, whose last ``[RESULT]`` line is the verdict.
+check. What they say comes back as standard output, whose last `[RESULT]` line is the verdict.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _is_rolled_back(stack_id: str) -> bool:
 
 
 def _start(properties: dict[str, str], command: str) -> str:
-    """Send ``command``; returns its id. Waits a bounded time for the agent of the head node."""
+    """Send `command`; returns its id. Waits a bounded time for the agent of the head node."""
     for name, form in (("ResultsBucket", BUCKET), ("InstanceId", INSTANCE), ("Release", SHA256)):
         if not form.fullmatch(properties[name]):
             raise ValueError(

@@ -96,7 +96,7 @@ def denied(operation: str, question: str, permission: str = "", **more: Any) -> 
         Status.COULD_NOT_ASK,
         f"{permission} is not allowed",
         (),
-        f"allow {permission}, or ask somebody who may",
+        f"allow {permission}, or ask an administrator",
         arrange=deny,
         **more,
     )

@@ -150,7 +150,7 @@ CASES = [
     access("key without FSx or links", OK,
            f"the key of {NAME} is enabled, and its policy leaves it to IAM who uses it", with_key()),
     access("key that is closed", WARNING,
-           f"the policy of {NAME}'s key leaves kms:Decrypt and kms:GenerateDataKey to nobody's IAM: {KEY_ARN}",
+           f"the policy of {NAME}'s key leaves kms:Decrypt and kms:GenerateDataKey to no IAM policy: {KEY_ARN}",
            all_of(with_key(), closed),
            hint="let the head node's role use it: acceptance writes its reports to the bucket"),
     denied("sts:GetCallerIdentity", "bucket-access", settings=PLAIN, arrange=with_key()),

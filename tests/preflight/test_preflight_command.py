@@ -89,7 +89,7 @@ def test_what_could_not_be_asked_is_said_and_is_no_fault(
     assert preflight(file) == 0
     out = capsys.readouterr().out
     assert (
-        "image\n  ?        ec2:DescribeImages is not allowed. Hint: allow ec2:DescribeImages, or ask somebody who may\n"
+        "image\n  ?        ec2:DescribeImages is not allowed. Hint: allow ec2:DescribeImages, or ask an administrator\n"
         in out
     )
     assert " 0 faults, 1 could not be asked in " in out
@@ -181,7 +181,7 @@ def test_json(block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str
             "path": "",
             "line": 0,
             "text": "ec2:DescribeImages is not allowed",
-            "hint": "allow ec2:DescribeImages, or ask somebody who may",
+            "hint": "allow ec2:DescribeImages, or ask an administrator",
         }
     ]
     assert by_name["reservation"]["answers"][0]["path"] == "queues[0].reservation.id"
@@ -259,7 +259,7 @@ def test_an_unknown_profile(block: PreflightAws, file: Path, tmp_path: Path, mon
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     with pytest.raises(UsageError) as caught:
         preflight(file, profile="trainig")
-    assert str(caught.value) == "--profile trainig: there is no such profile. Hint: those there are: training"
+    assert str(caught.value) == "--profile trainig: there is no such profile. Hint: the profiles are: training"
 
 
 def test_a_profile_is_used(block: PreflightAws, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

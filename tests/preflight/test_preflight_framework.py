@@ -74,7 +74,7 @@ def test_a_denied_call_hides_no_other(account: PreflightAws, aws: Aws) -> None:
     answers = next(result.answers for result in results if result.question.name == "node-quotas")
     assert [answer.status for answer in answers] == [Status.OK, Status.OK, Status.COULD_NOT_ASK]
     assert answers[2].text == "ec2:DescribeVolumes is not allowed"
-    assert answers[2].hint == "allow ec2:DescribeVolumes, or ask somebody who may"
+    assert answers[2].hint == "allow ec2:DescribeVolumes, or ask an administrator"
 
 
 def test_a_throttled_call_is_tried_again(account: PreflightAws, aws: Aws) -> None:

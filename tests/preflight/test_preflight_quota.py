@@ -225,7 +225,7 @@ def test_an_update_needs_no_second_network(ask: Callable[[Case], tuple[Answer, .
     case = Case("network-quotas", "update", OK, "", arrange=all_of(five_vpcs, five_addresses, network_of("p5")))
     answers = ask(case)
     assert [answer.status for answer in answers] == [OK]
-    assert answers[0].text.startswith("the network of this deployment stands already (vpc-")
+    assert answers[0].text.startswith("the network of this deployment exists already (vpc-")
 
 
 def test_nothing_is_asked_about_an_existing_vpc(ask: Callable[[Case], tuple[Answer, ...]]) -> None:

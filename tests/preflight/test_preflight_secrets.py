@@ -34,7 +34,7 @@ FOREIGN_KEY = KEY_ARN.replace(ACCOUNT, OTHER_ACCOUNT)
 PUT = "aws secretsmanager put-secret-value --secret-id ngc-key --secret-string file://... (an NGC key alone)"
 FORM = "the secret ngc-key has the form of an NGC key"
 ALIAS = "alias/secrets"
-CLOSED = f"the secret ngc-key is encrypted with the key {KEY_ARN}, whose policy leaves kms:Decrypt to nobody's IAM"
+CLOSED = f"the secret ngc-key is encrypted with the key {KEY_ARN}, whose policy leaves kms:Decrypt to no IAM policy"
 
 
 def alias(aws: PreflightAws) -> None:
