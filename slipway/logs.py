@@ -165,8 +165,10 @@ class Reader:
             "parallelcluster": (f"/aws/parallelcluster/{name}-", r"\d+"),  # the time of the creation
             "acceptance": (f"/aws/lambda/{name}-acceptance-", r".+"),
         }[owner]
-        found = [str(group["logGroupName"]) for group in self._list("describe_log_groups", logGroupNamePrefix=prefix)]
-        names = sorted(name for name in found if re.fullmatch(rest, name.removeprefix(prefix)))
+        candidates = [
+            str(group["logGroupName"]) for group in self._list("describe_log_groups", logGroupNamePrefix=prefix)
+        ]
+        names = sorted(name for name in candidates if re.fullmatch(rest, name.removeprefix(prefix)))
         if not names:
             raise SlipwayError(f"there is no log group {prefix}... in {self._settings.region}. Hint: slipway status")
         return names[-1:] if owner == "parallelcluster" else names

@@ -333,7 +333,7 @@ def _number(text: str) -> Any:
 def _acceptance(talk: _Talk) -> None:
     """Switch acceptance off, with the reason, where no limits are known for the cluster."""
     fault = next(
-        (one for one in faults_in(settings_text(talk.data, {}), "") if one.path.startswith("acceptance")), None
+        (fault for fault in faults_in(settings_text(talk.data, {}), "") if fault.path.startswith("acceptance")), None
     )
     if fault:
         talk.data["acceptance"] = {"scenario": NONE}
@@ -365,19 +365,19 @@ def live_reservations(region: str, session: Any = None) -> list[Offer]:
         raise LookupError(f"the AWS configuration cannot be used: {error}") from None
     except (Unasked, Refused) as error:
         raise LookupError(str(error)) from None
-    offers = [_offer(one) for one in answer.get("CapacityReservations", [])]
+    offers = [_offer(reservation) for reservation in answer.get("CapacityReservations", [])]
     return sorted(offers, key=lambda offer: (-offer.total, offer.id))
 
 
-def _offer(one: Mapping[str, Any]) -> Offer:
-    end = one.get("EndDate")
+def _offer(reservation: Mapping[str, Any]) -> Offer:
+    end = reservation.get("EndDate")
     return Offer(
-        id=one["CapacityReservationId"],
-        kind="capacity-block" if one.get("ReservationType") == "capacity-block" else "on-demand",
-        instance_type=one.get("InstanceType", ""),
-        zone=one.get("AvailabilityZone", ""),
-        total=instance_count(one),
-        free=one.get("AvailableInstanceCount", 0),
-        state=one.get("State", ""),
+        id=reservation["CapacityReservationId"],
+        kind="capacity-block" if reservation.get("ReservationType") == "capacity-block" else "on-demand",
+        instance_type=reservation.get("InstanceType", ""),
+        zone=reservation.get("AvailabilityZone", ""),
+        total=instance_count(reservation),
+        free=reservation.get("AvailableInstanceCount", 0),
+        state=reservation.get("State", ""),
         end=f"{end:%Y-%m-%d %H:%M} UTC" if end else "",
     )

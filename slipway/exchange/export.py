@@ -59,10 +59,10 @@ def export_pcluster(
     text = json.dumps(configuration, indent=2) + "\n" if as_json else configuration_text(settings, facts)
     _write(text, output, force)
     if deployment is None:
-        found = placeholders(settings, facts)
-        count = f"{len(found)} placeholders for values that only a deployment knows"
+        unknown = placeholders(settings, facts)
+        count = f"{len(unknown)} placeholders for values that only a deployment knows"
         print(f"{count}; --deployed reads them from the stacks:", file=sys.stderr)
-        for path, what in found.items():
+        for path, what in unknown.items():
             print(redacted(f"  {path}: {what}"), file=sys.stderr)
     return EXIT_GOOD
 
@@ -176,7 +176,7 @@ def _chosen(settings: Settings, name: str | None) -> Queue:
 def variables(settings: Settings, queue: Queue, deployment: Deployment | None) -> dict[str, Any]:
     """Return every variable of the runbook with its value, None if it is not known."""
     network, facts = settings.network, deployment.facts if deployment else None
-    home = next((one.id for one in settings.storage.mounts if (one.kind, one.path) == runbook.HOME_MOUNT), None)
+    home = next((mount.id for mount in settings.storage.mounts if (mount.kind, mount.path) == runbook.HOME_MOUNT), None)
     values = {
         runbook.REGION: settings.region,
         runbook.INSTANCE_TYPE: queue.instance_type,
@@ -197,7 +197,7 @@ def variables(settings: Settings, queue: Queue, deployment: Deployment | None) -
 def _remote_write(facts: ClusterFacts | None) -> str | None:
     key = "AMP_REMOTE_WRITE_URL="
     arguments = facts.node_arguments if facts else ()
-    return next((one.removeprefix(key) for one in arguments if one.startswith(key)), None) or None
+    return next((argument.removeprefix(key) for argument in arguments if argument.startswith(key)), None) or None
 
 
 def _why(name: str, deployed: bool) -> str:

@@ -181,7 +181,7 @@ def _is_missed(settings: dict[str, Any], target: Place, fault: Fault) -> bool:
     """Return whether the rules would ask for the value if it were left out: then the wrong value is kept."""
     without = copy.deepcopy(settings)
     remove_at(without, target)
-    return any(one.path == fault.path and one.value is None for one in faults_in(settings_text(without, {}), ""))
+    return any(other.path == fault.path and other.value is None for other in faults_in(settings_text(without, {}), ""))
 
 
 def _to_be_filled(value: Any) -> bool:

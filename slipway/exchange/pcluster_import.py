@@ -144,7 +144,7 @@ def _patch(base: dict[str, Any], old: dict[str, Any], new: dict[str, Any], path:
             continue
         if key == "queues":
             base[key] = _patched_queues(base[key], was or [], now or [], edits)
-        elif here not in WHOLE and all(one is None or isinstance(one, dict) for one in (was, now)):
+        elif here not in WHOLE and all(part is None or isinstance(part, dict) for part in (was, now)):
             _patch(base.setdefault(key, {}), was or {}, now or {}, here, edits)
             if not base[key]:
                 del base[key]
@@ -156,7 +156,7 @@ def _replace(base: dict[str, Any], key: str, value: Any, path: Place, edits: lis
     before = base.pop(key, None)
     if value is not None:
         base[key] = copy.deepcopy(value)
-    shown = ["nothing" if one is None else str(one) for one in (before, value)]
+    shown = ["nothing" if value is None else str(value) for value in (before, value)]
     edits.append(f"{path_text(path)}: {shown[1]} instead of {shown[0]}")
 
 
@@ -172,7 +172,9 @@ def _patched_queues(
         if name in kept and name in before:
             result.append(kept[name])
             _patch_counts(kept[name], before[name], queue, index, edits)
-            rest = [{key: value for key, value in one.items() if key not in COUNTS} for one in (before[name], queue)]
+            rest = [
+                {key: value for key, value in table.items() if key not in COUNTS} for table in (before[name], queue)
+            ]
             _patch(kept[name], rest[0], rest[1], ("queues", index), edits)
         else:
             result.append(copy.deepcopy(queue))

@@ -125,8 +125,8 @@ def actions(data: dict[str, Any], path: Place) -> list[tuple[Place, Any]]:
     sequence = get_at(data, (*path, "Sequence"))
     if isinstance(sequence, list):
         return [((*path, "Sequence", index), item) for index, item in enumerate(sequence)]
-    one = get_at(data, path)
-    return [(path, one)] if isinstance(one, dict) else []
+    action = get_at(data, path)
+    return [(path, action)] if isinstance(action, dict) else []
 
 
 def _image(t: Translation) -> None:
@@ -165,13 +165,13 @@ def _tags(t: Translation) -> None:
 
 
 def _network(t: Translation) -> None:
-    found = [t.carry(("HeadNode", "Networking", "SubnetId"), ("network", "head_node_subnet_id"))]
+    carried = [t.carry(("HeadNode", "Networking", "SubnetId"), ("network", "head_node_subnet_id"))]
     compute = ("network", "compute_subnet_id")
     for index in range(t.count(*QUEUES)):
         path: Place = (*QUEUES, index, "Networking", "SubnetIds", 0)
         if get_at(t.settings, compute) in (None, t.get(*path)):
-            found.append(t.carry(path, compute))
-    if not any(found):
+            carried.append(t.carry(path, compute))
+    if not any(carried):
         return
     for key in ("head_node_subnet_id", "compute_subnet_id"):
         if key not in t.settings["network"]:
@@ -243,7 +243,11 @@ def _instead_of(action: Any, to: Place, otherwise: str = "") -> str:
 
 def _is_own_action(action: Any) -> bool:
     arguments = get_at(action, ("Args",))
-    if not isinstance(arguments, list) or len(arguments) < 3 or not all(isinstance(one, str) for one in arguments):
+    if (
+        not isinstance(arguments, list)
+        or len(arguments) < 3
+        or not all(isinstance(argument, str) for argument in arguments)
+    ):
         return False
     kind, _, parameter = arguments[:3]
     return kind in ("head", "compute") and bool(re.fullmatch(r"/slipway/[a-z0-9-]+/bundle", parameter))
@@ -332,23 +336,23 @@ def _capacity(t: Translation, path: Place, to: Place) -> None:
     kind = t.get(*path, "CapacityType") or "ONDEMAND"
     target: Place = ("CapacityReservationTarget", "CapacityReservationId")
     places = [(*path, "ComputeResources", 0, *target), (*path, *target)]
-    given = [place for place in places if t.get(*place) is not None]
-    if given or kind == "CAPACITY_BLOCK":
+    reserved = [place for place in places if t.get(*place) is not None]
+    if reserved or kind == "CAPACITY_BLOCK":
         spelled = RESERVATION_KINDS.get(kind, kind if is_placeholder(kind) else "on-demand")
         set_at(t.settings, (*to, "reservation", "kind"), spelled)
     if kind == "SPOT":
         t.put((*path, "CapacityType"), (*to, "spot"), True)
-    elif given or kind == "CAPACITY_BLOCK":
+    elif reserved or kind == "CAPACITY_BLOCK":
         t.put((*path, "CapacityType"), (*to, "reservation", "kind"), spelled)
     elif kind == "ONDEMAND":
         t.imply((*path, "CapacityType"), "a queue is on demand unless it is spot or has a reservation")
-    for place in given[:1]:
+    for place in reserved[:1]:
         t.carry(place, (*to, "reservation", "id"))
-    for place in given[1:]:
-        same = t.get(*place) == t.get(*given[0])
+    for place in reserved[1:]:
+        same = t.get(*place) == t.get(*reserved[0])
         decision = (Fate.IMPLIED, "the same again") if same else (Fate.NOT_CARRIED, "the compute resource has another")
         t.ledger.decide(place, *decision)
-    if kind == "CAPACITY_BLOCK" and not given:
+    if kind == "CAPACITY_BLOCK" and not reserved:
         t.need((*to, "reservation", "id"), "the id of the capacity block, cr-...")
 
 
@@ -357,14 +361,14 @@ def _placement_group(t: Translation, path: Place, to: Place) -> None:
     setting: Place = (*to, "placement_group")
     for part in ((*path, "ComputeResources", 0), path):
         group: Place = (*part, "Networking", "PlacementGroup")
-        found = t.get(*group)
-        if not isinstance(found, dict):
+        table = t.get(*group)
+        if not isinstance(table, dict):
             continue
         if setting[-1] in get_at(t.settings, to):
             t.drop(group, "the compute resource has another")
             continue
-        name = next((key for key in ("Name", "Id") if key in found), None)
-        if name and found.get("Enabled", True):
+        name = next((key for key in ("Name", "Id") if key in table), None)
+        if name and table.get("Enabled", True):
             t.carry((*group, name), setting)
             t.ledger.decide(group, Fate.CARRIED, "", setting)
         else:
@@ -514,7 +518,7 @@ def _aligned(leaf: Place, data: dict[str, Any], ours: dict[str, Any]) -> Place:
 
 def _ours(t: Translation) -> dict[str, Any]:
     """Return what Slipway would write for a cluster of this shape. Unknown instance types count as GPU types."""
-    types = [str(one["instance_type"]) for one in t.settings["queues"]]
+    types = [str(queue["instance_type"]) for queue in t.settings["queues"]]
     queues = [
         {"name": "any", "instance_type": name if name in INSTANCE_TYPES else "p5.48xlarge", "count": 1}
         for name in types
