@@ -114,8 +114,8 @@ def test_tiers_add_up(quantity: float, usd: float) -> None:
 
 
 def test_a_price_says_where_it_is_from() -> None:
-    assert Price("a", "USD per hour", ((0.0, 1.0),), "data file", "2026-07-09").told == "data file 2026-07-09"
-    assert Price("a", "USD per hour", ((0.0, 1.0),), "price list", "2026-11-27").told == "price list"
+    assert Price("a", "USD per hour", ((0.0, 1.0),), "data file", "2026-07-09").label == "data file 2026-07-09"
+    assert Price("a", "USD per hour", ((0.0, 1.0),), "price list", "2026-11-27").label == "price list"
 
 
 def test_loading_is_quick_and_brings_no_heavy_module() -> None:

@@ -35,7 +35,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def question(name: str, ask: Callable[[Settings, Aws], Iterator[Answer]], **more: Any) -> Question:
-    return Question(name, "Is it so?", "Because.", "here", ("ec2:DescribeVpcs",), (), ask, **more)
+    return Question(name, "Is it so?", "Because.", "here", ("ec2:DescribeVpcs",), ask, **more)
 
 
 def statuses(results: list[Any]) -> dict[str, set[Status]]:
