@@ -59,7 +59,7 @@ def session_command(settings: Settings, instance_id: str, command: Sequence[str]
 
 
 def head_node(settings: Settings, profile: str | None) -> str:
-    """Return the id of the running head node. Raises SlipwayError if there is none."""
+    """Return the id of the running head node. Raises SlipwayError if no head node runs."""
     from slipway.aws.calls import Refused, Unasked
     from slipway.deploy import deployed_stacks, open_aws
     from slipway.status.head import read_instance

@@ -56,7 +56,7 @@ class Node:
 
 
 def read_log(name: str, text: str) -> Node:
-    """The steps of a host's log. NoFigures: there is none in it."""
+    """Return the steps of a host's log. Raises NoFigures if the log has no line of a step."""
     node = Node(name)
     started: dict[str, datetime.datetime] = {}
     for line in _LINE.finditer(text):

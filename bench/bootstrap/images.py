@@ -1,9 +1,9 @@
-"""How long eight container images take beside the largest of them alone, and how many are imported at a time.
+"""How long the import of eight container images takes, compared with the largest of them alone, and how many overlap.
 
-The importer of the head node with the stand-in of enroot and a real docker-registry, in a network of their own. The way
-to the registry is long, not narrow: each layer comes at RATE, whatever else comes, as from a registry far away over a
-wide line. Two processors could not pack eight images of NVIDIA's size at a time, so these are small: what is measured
-is the importer's overlap, its locks and its slots, not mksquashfs.
+The head node's importer runs with the stand-in of enroot and a real docker-registry, in a separate network. Each layer
+is sent at RATE, however many are sent at the same time, as from a distant registry over a fast line. Two processors
+could not pack eight images of NVIDIA's size at a time, so these are small: the figures measure the importer's overlap,
+its locks and its slots, not mksquashfs.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class _Client:
                     final=True,
                 )
             return self._error(
-                f"wants a key (HTTP {code}), and there is none for it: see ngc_secret_arn, or NGC_API_KEY", final=True
+                f"wants a key (HTTP {code}), and no key is set for it: see ngc_secret_arn, or NGC_API_KEY", final=True
             )
         if code == 404:
             what = f"{self._image.repository}:{self._image.tag}"

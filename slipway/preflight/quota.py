@@ -212,7 +212,7 @@ def ask_new_vpc(settings: Settings, aws: Aws) -> Iterator[Answer]:
 
 
 def _existing_network(settings: Settings, vpcs: Pending) -> str:
-    """The VPC of an earlier deployment; empty when there is none, or if AWS does not say."""
+    """Return the VPC of an earlier deployment; empty if it does not exist, or if AWS does not answer."""
     stack = f"{settings.name}-network"
     with contextlib.suppress(Unasked):  # the quota of VPCs reports it
         return next((str(vpc["VpcId"]) for vpc in vpcs.result()["Vpcs"] if tag(vpc, STACK_TAG) == stack), "")

@@ -28,7 +28,10 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """One stack; `status` is empty when there is none. `seconds`: since what happens now, or did last, began."""
+    """One stack of a deployment.
+
+    `status` is empty if the stack does not exist. `seconds` is the time since the present or last operation began.
+    """
 
     part: str
     name: str

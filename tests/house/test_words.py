@@ -17,25 +17,18 @@ INSTEAD = {
     r"is none": "is not one",
     r"beside": "next to, in addition to",
 }
-RIGHT = re.compile(r"stand-?ins?\b|standing|stand-alone|(?<=user )nobody|nobody(?=['\":])")
+RIGHT = re.compile(r"stand-?ins?\b|standing|stand-alone|\.tell\(|(?<=user )nobody|nobody(?=['\":])")
 FILES = (
-    *("*.py", "*.sh", "*.md", "*.toml", "*.j2", "*.tsv", "Makefile", "clusters/*.yaml"),
+    *("*.py", "*.sh", "*.md", "*.toml", "*.j2", "*.tsv", "Makefile", "clusters/*.yaml", "slipway/settings/bad"),
     *(":!tests", ":!CHANGELOG.md", ":!slipway/data"),
 )
-# Not gone through yet; each line that goes makes the rule wider.
-OPEN = (
-  "bench/", "clusters/", "stacks/", "headnode/containers/registry.py", "acceptance/nccl/__init__.py",
-  "docs/checks.md", "docs/containers.md", "docs/cost.md", "docs/import-export.md", "docs/status.md",
-  "slipway/aws/", "slipway/cost/", "slipway/exchange/", "slipway/preflight/", "slipway/settings/", "slipway/status/",
-  "slipway/cluster_config.py", "slipway/deploy.py", "slipway/reservations.py", "slipway/ssh.py", "slipway/user_reports.py",
-)  # fmt: skip
 
 
 def prose() -> list[Path]:
     """The files of the repository with text that a person reads; not the data of tests."""
     command = ["git", "ls-files", "--", *FILES]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    return [ROOT / name for name in names if (ROOT / name).is_file() and not name.startswith(OPEN)]
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
 
 
 def findings(text: str, words: str) -> list[int]:
@@ -49,7 +42,7 @@ def test_no_prose_has_these_words(words: str) -> None:
     places = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in prose()
-        for number in findings(path.read_text(encoding="utf-8"), words)
+        for number in findings(path.read_text(encoding="utf-8", errors="replace"), words)
     ]
     assert places == [], f"{len(places)} lines have {words}; write: {INSTEAD[words]}"
 

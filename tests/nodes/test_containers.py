@@ -245,7 +245,7 @@ def test_secret_that_cannot_be_read_or_is_no_key_is_said_without_showing_it(head
     [
         ("export NGC_API_KEY=nvapi-wrong;", {}, "nvidia/jax:24.01-py3", "refused the key (HTTP 401): is it right"),
         (KEYED, {"status": 403}, "nvidia/jax:24.01-py3", "refused the key (HTTP 403): is it right"),
-        ("", {}, "nvidia/jax:24.01-py3", "wants a key (HTTP 401), and there is none for it: see ngc_secret_arn"),
+        ("", {}, "nvidia/jax:24.01-py3", "wants a key (HTTP 401), and no key is set for it: see ngc_secret_arn"),
         (KEYED, {}, "nvidia/jax:24.99", "has no nvidia/jax:24.99 (HTTP 404): are name and tag right?"),
         (KEYED, {}, "nvidia/oci:1", "the image is in OCI's format, which enroot 3 cannot read: copy it with `skopeo"),
     ],
