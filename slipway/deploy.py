@@ -140,7 +140,7 @@ def _refuse_stray_acceptance(settings: Settings, stacks: dict[str, Stack]) -> No
     if "acceptance" in stacks and settings.acceptance.scenario == "none":
         stack = f"--region {settings.region} --stack-name {stacks['acceptance'].name}"
         raise SlipwayError(
-            f"{stacks['acceptance'].name} is deployed, but acceptance.scenario is 'none': the CDK app does not have it. "
+            f"{stacks['acceptance'].name} is deployed, but acceptance.scenario is 'none': the CDK app lacks it. "
             f"Hint: aws cloudformation delete-stack {stack}; aws cloudformation wait stack-delete-complete {stack}"
         )
 
