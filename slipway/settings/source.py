@@ -198,7 +198,7 @@ class Source:
             severity=severity,
             column=at.column,
             length=at.length,
-            source_line=self._shown_line(at.line, place),
+            source_line=self._shown_line(at.line, place) if span or at.length else "",  # a missing key has no line
         )
 
     def _shown_line(self, number: int, place: Place) -> str:

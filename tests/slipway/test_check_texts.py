@@ -136,6 +136,12 @@ def test_an_unknown_key_is_underlined(tmp_path: Path) -> None:
     assert fault.excerpt(80)[1] == "      | ^^^^^^"
 
 
+def test_a_key_that_is_not_in_the_file_shows_no_line_of_it(tmp_path: Path) -> None:
+    (fault,) = _faults(tmp_path, HEAD.replace("region: us-east-1\n", "") + QUEUES)
+    assert str(fault).startswith(f"{tmp_path}/demo.yaml:1:1: region: is missing")
+    assert fault.excerpt(80) == []
+
+
 def test_a_narrow_terminal_shows_the_part_with_the_value(tmp_path: Path) -> None:
     (fault,) = _faults(tmp_path, HEAD + QUEUES.replace("count: 4", "count: four"))
     line, underline = fault.excerpt(48)
