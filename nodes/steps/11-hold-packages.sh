@@ -88,10 +88,12 @@ hold::dnf() {
         ;;
     esac
   done <"$HOLD_DNF_CONF"
-  own=$(printf '%s\n' "${own//,/ }" "$(hold::of "$installed")" | tr --squeeze-repeats ' \t' '\n' | sort --unique |
-    sed '/^$/d' | paste --serial --delimiters ' ')
+  own=$(printf '%s\n' "${own//,/ }" "$(hold::of "$installed")" | hold::words)
   printf '%s\n' '[main]' "$HOLD_DNF_MARK" "excludepkgs=$own" ${kept[@]+"${kept[@]}"} | file::put - "$HOLD_DNF_CONF" 0644
   log::info "dnf leaves alone: ${own:-nothing}"
 }
+
+# Standard input as one line of sorted words, each once.
+hold::words() { tr --squeeze-repeats ' \t' '\n' | sort --unique | sed '/^$/d' | paste --serial --delimiters ' '; }
 
 hold::main

@@ -162,7 +162,7 @@ def test_node_whose_slurmd_has_no_plugin_stack_is_found(head: Host) -> None:
     assert done.returncode == 1
     assert "FAILED  head: the job ran on the node itself" in done.stdout
     assert "jobs with --container-image do not run in it on the nodes above" in done.stdout
-    assert "slipway-hint: on the head node: sudo scontrol reconfigure" in done.stdout
+    assert "sudo scontrol reconfigure' on the head node" in done.stdout
 
 
 @pytest.mark.parametrize(

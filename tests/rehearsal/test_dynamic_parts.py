@@ -374,7 +374,7 @@ def test_a_fault_finds_its_host_among_static_and_dynamic_ones(fault: str, static
 
 
 def test_a_fault_without_a_host_says_so() -> None:
-    with pytest.raises(HostsError, match="there is none"):
+    with pytest.raises(HostsError, match="this cluster has none"):
         parse_breakage("hang").name_of_host("head", [], [])
     with pytest.raises(BreakageError, match="no such node"):
         parse_breakage("slow-node=gpu-3").name_of_host("head", [], ["a-dy-gpu-1"])
