@@ -179,7 +179,7 @@ class _Request:
 def _form_action(environ: dict[str, Any]) -> str:
     length = int(environ.get("CONTENT_LENGTH") or 0)
     body: bytes = environ["wsgi.input"].read(length) if length else b""
-    environ["wsgi.input"] = io.BytesIO(body)  # whoever comes next reads it again
+    environ["wsgi.input"] = io.BytesIO(body)  # the next reader gets it from the beginning
     return parse_qs(body.decode("utf-8", "replace")).get("Action", [""])[0]
 
 

@@ -1,8 +1,8 @@
 """The Price List API, which moto has not: GetProducts, DescribeServices and GetAttributeValues.
 
-Its products are made from Slipway's dated data file, so that a rehearsal and the fallback tell the same prices; a test
-plants others. Beside each product that is asked for stand the ones that are easily mistaken for it, as on AWS: the
-capacity block at nothing an hour, the regional NAT gateway, the idle address.
+Its products are made from Slipway's dated data file, so that a rehearsal and the fallback have the same prices; a test
+adds others. Next to each product that is asked for are those that are easily mistaken for it, as on AWS: the capacity
+block at nothing an hour, the regional NAT gateway, the idle address.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Tiers = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Offer:
-    """One product with its on-demand price. ``tiers`` are (from, USD), ``unit`` as the API tells it (Hrs, GB-Mo)."""
+    """One product with its on-demand price. `tiers` are (from, USD), `unit` is the API's (Hrs, GB-Mo)."""
 
     service: str
     attributes: Mapping[str, str]
@@ -99,7 +99,7 @@ def _bound(quantity: float) -> str:
 
 
 def offers_of(region: str) -> list[Offer]:
-    """What the data file knows of a region, as the price list tells it, with the look-alikes."""
+    """What the data file knows of a region, in the form of the price list, with the look-alikes."""
     return [offer for key, price in data_prices(region).items() for offer in _offers(key, price, region)]
 
 
@@ -190,7 +190,7 @@ class _ApiError(Exception):
 
 
 class PriceList:
-    """Answers the Price List API. ``plant`` adds products for a region, beside or instead of the data file's."""
+    """Answers the Price List API. `plant` adds products for a region, in addition to the data file's or in place of them."""
 
     def __init__(self) -> None:
         self._planted: list[Offer] = []

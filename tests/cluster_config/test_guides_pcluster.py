@@ -1,4 +1,4 @@
-"""ParallelCluster's own commands of the runbooks, for a cluster that stands in the embedded AWS."""
+"""ParallelCluster's own commands of the runbooks, for a cluster in the embedded AWS."""
 
 from __future__ import annotations
 

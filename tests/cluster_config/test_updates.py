@@ -163,7 +163,7 @@ def settings_of(data: dict[str, Any], folder: Path) -> Settings:
 
 
 def configuration_of(settings: Settings, scripts: str = "") -> dict[str, Any]:
-    """With a bundle's hash that differs when what the bundle says differs; ``scripts`` stands for its programs."""
+    """With a bundle's hash that differs when what the bundle says differs; `scripts` replaces its programs."""
     said = [node_env_values(settings), list(settings.images), acceptance_scenario(settings), scripts]
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
     return cluster_configuration(settings, dataclasses.replace(placeholder_facts(settings), bundle_sha256=digest))

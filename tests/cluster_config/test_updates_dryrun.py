@@ -1,4 +1,4 @@
-"""The real `pcluster update-cluster --dryrun true` for a cluster that stands in the embedded AWS."""
+"""The real `pcluster update-cluster --dryrun true` for a cluster in the embedded AWS."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def settings() -> Settings:
 
 
 class Cluster:
-    """One that stands in ``aws``, in a subnet of its own."""
+    """A cluster in `aws`, in a separate subnet."""
 
     def __init__(self, aws: EmbeddedAws, settings: Settings) -> None:
         self.aws, self.settings, self.name = aws, settings, settings.name

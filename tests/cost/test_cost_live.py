@@ -1,4 +1,4 @@
-"""The live path: today's prices where AWS tells them, and a reason wherever it does not."""
+"""The live path: today's prices where AWS returns them, and a reason wherever it does not."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def node(host: machine.Host, mirror: Path) -> machine.Host:
 
 
 def name_bundle(host: machine.Host, name: str, content: bytes, *values: str) -> None:
-    """Put a bundle into the machine's S3, and let the parameter name it; beside it the bootstrap action."""
+    """Put a bundle into the machine's S3, and let the parameter name it; next to it the bootstrap action."""
     host.put(f"/srv/s3/assets/{name}.gz", content)
     lines = [f"BUNDLE_URL=s3://assets/{name}.gz", f"BUNDLE_SHA256={hashlib.sha256(content).hexdigest()}"]
     host.put("/srv/parameter", "".join(f"{line}\n" for line in (*lines, "RESULTS_BUCKET=results-1", *values)).encode())

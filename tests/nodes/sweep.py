@@ -155,7 +155,7 @@ class Run:
 
     def __init__(self, script: dict[str, Any], trap: str = "", kill: str = "") -> None:
         trapped = BACKUP / "env.sh"
-        # A bash whose parent closed the pipe has nobody to tell.
+        # A bash whose parent closed the pipe has no reader.
         trapped.write_text(f"if {{ : >&200; }} 2>/dev/null; then\nset -o functrace\n{trap}\nfi\n" if trap else "")
         read_end, write_end = os.pipe()
         os.dup2(write_end, PIPE_FD, inheritable=True)

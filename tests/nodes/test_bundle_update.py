@@ -263,7 +263,7 @@ def test_nothing_good_is_left(node: Host) -> None:
     code, out = load(node, SHA["bad"], check=False)
     assert code == 1
     assert f"release {SHA['needy'][:12]} is in use again, but its setup ended with 1 too" in out
-    # A release that was cleared away is none to go back to.
+    # A release that was deleted cannot be used again.
     node.run(f"rm -r /opt/slipway/releases/{SHA['needy'][:12]}")
     code, out = load(node, SHA["bad"], check=False)
     assert (code, "is in use again" in out) == (1, False)

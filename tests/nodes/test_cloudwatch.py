@@ -16,8 +16,8 @@ from slipway.settings import load_settings
 from .conftest import ROOT
 from .test_templates import EXAMPLES, render
 
-# What the agent collects: its schema accepts any name, so plugins, measurements and options are held against this list
-# (from the agent's documented metrics, read 2026-11-28).
+# What the agent collects: its schema accepts any name, so plugins, measurements and options are compared with this
+# list (from the agent's documented metrics, read 2026-11-28).
 METRICS = {
     "cpu": {"usage_idle", "usage_iowait", "usage_system", "usage_user"},
     "mem": {"used_percent", "available"},

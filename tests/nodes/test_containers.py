@@ -160,7 +160,7 @@ def test_unknown_option_is_refused(head: Host) -> None:
 
 
 def test_modules_of_the_current_directory_are_not_taken(head: Host) -> None:
-    """Everybody may write there, and root may stand there."""
+    """All users may write there, and root may be there."""
     head.run("mkdir -p /fsx/containers/headnode && touch /fsx/containers/headnode/__init__.py")
     head.run(
         "for name in argparse json headnode/containers; do echo 'raise SystemExit(77)' >/fsx/containers/$name.py; done"
@@ -187,7 +187,7 @@ def test_what_a_user_without_root_was_told_is_in_a_log_and_in_the_listing(head: 
     assert (done.returncode, "1 of 2 images are there" in done.stdout) == (1, True)
     number = head.run("id -u nobody").stdout.strip()
     assert "1 of 2 images are there" in head.run(f"cat /fsx/logs/container-downloads/ngc-download.{number}.log").stdout
-    # The newest word of each image, whoever's: root's refusals are of before.
+    # The newest entry of each image counts, of any user: root's refusals are older.
     listing = head.run(f"/fsx/containers/list-containers.sh; {user} /fsx/containers/list-containers.sh").stdout
     assert listing.count("failed ") == 2
     assert listing.count("has no nvidia/jax:24.99 (HTTP 404)") == 2

@@ -3,8 +3,8 @@
 The whole setup of a head node and of a compute node, by load-bundle.sh, with the real acceptance program. The GPUs, EFA
 devices and NVMe of the compute node are the rehearsal's stand-ins; Slurm's commands give recorded answers. Prometheus
 and the node exporter are this machine's own programs; where the distribution's C library is older than the one that they
-need, they bring this machine's. Every step ends well; what the image lacks (enroot, the CloudWatch agent) is told by
-its step, and the import of images fails in the background for want of enroot.
+need, they bring this machine's. Every step ends well. The step reports what the image lacks (enroot, the CloudWatch
+agent), and the import of images fails in the background for want of enroot.
 
 The oldest distribution is always tested, all of them with SLIPWAY_DISTRIBUTIONS=all.
 """
@@ -107,7 +107,7 @@ def test_roots_come_from_the_mirror_of_the_machine(
 
 
 def carrying(archive: bytes) -> bytes:
-    """The same release, each program with the C library that it was linked to beside it."""
+    """The same release, each program with the C library that it was linked to next to it."""
     told = subprocess.run(["ldd", "/usr/bin/prometheus"], capture_output=True, text=True, check=True).stdout
     libraries = [Path(path) for path in re.findall(r"(/\S+) \(0x", told)]
     loader = next(path.name for path in libraries if path.name.startswith("ld-"))

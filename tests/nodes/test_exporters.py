@@ -309,7 +309,7 @@ def test_exporter_that_dies_is_told_in_the_background(gpus: Host) -> None:
 def test_exporter_that_ends_later_is_told(gpus: Host) -> None:
     start(gpus, "done")
     gpus.run("kill -KILL $(systemctl show --property MainPID --value slipway-gpu-exporter)")
-    wait(lambda: state(gpus).get("state") == "failed", "not told")
+    wait(lambda: state(gpus).get("state") == "failed", "not reported")
     assert state(gpus)["detail"] == "signal: the exporter ended"
     assert "then run: sudo systemctl restart slipway-gpu-exporter" in state(gpus)["hint"]
 

@@ -41,7 +41,7 @@ HEALTH = "compute/steps/45-health"
 
 @pytest.fixture(scope="module")
 def p5(host: Host) -> Host:
-    """A host with everything that stands in for a p5's hardware."""
+    """A host with all stand-ins of a p5's hardware."""
     install(host, instances__json=json.dumps(FACTS).encode())
     host.put("/etc/parallelcluster/cfnconfig", b"cfn_instance_type=p5.48xlarge\nscheduler_queue_name=train\n")
     for name, (data, mode) in hardware.files(SPEC).items():

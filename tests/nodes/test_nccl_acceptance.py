@@ -1,4 +1,4 @@
-"""Nobody builds anything by hand: the unit that builds in the background, and `acceptance`, which waits for it."""
+"""The unit that builds nccl-tests in the background, and `acceptance`, which waits for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .nccl_host import INSTALL, LOG, STATE, setting
 pytestmark = pytest.mark.hosts
 STEP = "/opt/slipway/current/headnode/steps/55-nccl.sh"
 RUN = "acceptance run --scenario x"
-MEASURED = "acceptance of the tests\n"  # what stands for the program says
+MEASURED = "acceptance of the tests\n"  # the output of the program's stand-in
 ENDED = (
     f"for i in $(seq 800); do grep -q -e '\"done\"' -e '\"failed\"' {STATE} && ! systemctl is-active --quiet slipway-nccl "
     "&& exit 0; sleep 0.1; done; exit 1"

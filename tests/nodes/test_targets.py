@@ -101,7 +101,7 @@ def test_it_goes_on_and_tells_each_fault_once(tmp_path: Path) -> None:
     with (tmp_path / "said").open("wb") as said:
         process = subprocess.Popen(command, env=environment, stderr=said)
     try:
-        # A second refresh tells nothing new; then Slurm answers.
+        # A second refresh reports nothing new; then Slurm answers.
         (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho asked >>'{tmp_path}/asked'\ncat '{tmp_path}/nodes'\n")
         wait(lambda: (tmp_path / "asked").exists() and (tmp_path / "asked").read_text().count("asked") >= 2)
         (tmp_path / "nodes").write_text(NODES)

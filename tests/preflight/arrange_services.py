@@ -53,7 +53,7 @@ def as_user(name: str, *statements: dict[str, Any]) -> Arrange:
 
 
 def as_role(name: str, path: str, *statements: dict[str, Any]) -> Arrange:
-    """Ask as somebody who has assumed a role with that policy."""
+    """Ask as a caller who has assumed a role with that policy."""
 
     def arrange(aws: PreflightAws) -> None:
         iam = aws.clients("iam")

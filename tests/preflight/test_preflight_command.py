@@ -128,7 +128,7 @@ def test_a_price_of_the_data_file_is_no_answer_of_aws(
 
 
 def test_what_is_missing_is_told_once(block: PreflightAws, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A bucket and a subnet that are not there have no policy and no routes to tell of."""
+    """A bucket and a subnet that do not exist have no policy and no routes to report."""
     file.write_text(
         f"{TEXT}\nnetwork:\n  vpc_id: vpc-0123456789abcdef0\n  head_node_subnet_id: subnet-0123456789abcdef0\n"
         "  compute_subnet_id: subnet-0123456789abcdef0\nstorage:\n  bucket: no-such-bucket-here\n"

@@ -30,7 +30,7 @@ SETTINGS = settings_of({"queues": [{"name": "cpu", "instance_type": "c6i.8xlarge
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits eight seconds in a test."""
+    """Use a time-out of 0.7 seconds: eight are too long for a test."""
     monkeypatch.setattr(aws_module, "READ_TIMEOUT_S", 0.7)
 
 

@@ -80,7 +80,7 @@ def queue(**changes: Any) -> dict[str, Any]:
 
 
 def asked_for(count: int) -> list[dict[str, str]]:
-    """The tag in which EC2 tells how many instances a reservation will have."""
+    """The tag in which EC2 reports how many instances a reservation will have."""
     return [{"Key": "aws:ec2capacityreservation:incrementalRequestedQuantity", "Value": str(count)}]
 
 
@@ -229,7 +229,7 @@ CASES = [
         reserve(State="scheduled", StartDate=after(hours=21, minutes=30)),
     ),
     case(
-        "starts tomorrow, as EC2 tells it: no instance yet, and their number in a tag",
+        "starts tomorrow, as EC2 reports it: no instance yet, and their number in a tag",
         WARNING,
         "starts in 21 h 30 min, on 2026-12-02 09:30 UTC: the cluster can be made before, its nodes wait in Slurm "
         "until then",
@@ -243,7 +243,7 @@ CASES = [
         alone=False,  # and when it starts
     ),
     case(
-        "not started, and no number told",
+        "not started, and no number reported",
         WARNING,
         "is not paid yet",
         reserve(State="payment-pending", TotalInstanceCount=0),

@@ -112,7 +112,7 @@ def test_an_idle_node_goes_and_leaves_nothing(rehearsed: Rehearsed) -> None:
 
 
 def test_targets_come_and_go_with_the_node(rehearsed: Rehearsed) -> None:
-    """Within 30 s and 60 s: the waits end there, and then tell None."""
+    """Within 30 s and 60 s: the waits end there, and then return None."""
     assert rehearsed.saw["targets up after"] is not None
     assert rehearsed.saw["targets gone after"] is not None
 

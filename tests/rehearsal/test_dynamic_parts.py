@@ -50,7 +50,7 @@ ONE, TWO = node(1), node(2)
 
 
 class Machine:
-    """A host that is alive until somebody kills it."""
+    """A host that is alive until it is killed."""
 
     boot_s = 0.1
 
@@ -110,7 +110,7 @@ class Machines:
 
 
 class Account:
-    """EC2: counts up; has no capacity where it is told so."""
+    """EC2: counts up; has no capacity where the test says so."""
 
     def __init__(self) -> None:
         self.running: dict[str, str] = {}
@@ -461,7 +461,7 @@ def test_the_socket_serves_requests_and_refuses_what_is_none(tmp_path: Path) -> 
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """slurm_resume and slurm_suspend as a module, with a scontrol that notes what it is told and knows no node `lost`."""
+    """slurm_resume and slurm_suspend as a module, with a scontrol that notes its arguments and knows no node `lost`."""
     loader = importlib.machinery.SourceFileLoader("slurm_power", str(PROGRAM))
     spec = importlib.util.spec_from_loader("slurm_power", loader)
     assert spec is not None
@@ -492,7 +492,9 @@ def test_the_resume_program_gives_addresses_and_sets_down_what_got_none(program:
     power = PowerSocket(tmp_path / "engine.sock", lambda _action, nodes: {name: answers[name] for name in nodes})
     try:
         assert program.main("slurm_resume", "a,b") == 0
-        assert program.main("slurm_resume", "lost,a") == 1, "the nodes behind one that Slurm refuses are told as well"
+        assert program.main("slurm_resume", "lost,a") == 1, (
+            "the nodes behind one that Slurm refuses are reported as well"
+        )
         assert program.main("slurm_suspend", "a") == 0
     finally:
         power.stop()

@@ -261,7 +261,7 @@ FAILING_SCRIPT = "#!/bin/bash\necho 'no licence server' >&2\nexit 3\n"
 
 
 def site(folder: Path, head: str, compute: str) -> Path:
-    """A settings file that names all parts of a site, with the site's scripts beside it, and nothing to measure."""
+    """A settings file that names all parts of a site, with the site's scripts next to it, and nothing to measure."""
     for key, text in (("harden.sh", head), ("compute/limits.sh", compute)):
         file = folder / "s3/site-scripts" / key
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ def told(found: Examination) -> list[Fault]:
 
 
 def expected(file: Path) -> list[tuple[int, int, str, str, str]]:
-    """What a bad file says about itself, at its end or, where that would change the fault, in a text beside it."""
+    """What a bad file says about itself, at its end or, where that would change the fault, in a text next to it."""
     beside = file.with_suffix(".txt")
     lines = (beside if beside.is_file() else file).read_text(encoding="utf-8").splitlines()
     rows = [EXPECTED.match(line) for line in lines if line.startswith("# expect: ")]
@@ -148,7 +148,7 @@ def _settings_of_many_kinds() -> Iterator[Settings]:
 
 
 def test_the_keys_of_a_rule_are_all_that_it_reads() -> None:
-    """Otherwise a finding would be told that only follows from a wrong value."""
+    """Otherwise a finding would be reported that only follows from a wrong value."""
     cases = list(_settings_of_many_kinds())
     assert len(cases) > 60
     for rule in RULES:
@@ -193,7 +193,7 @@ def rules_broken(tmp_path: Path, text: str) -> list[str]:
         (("instance_type: p5.48xlarge", "instance_typ: p5.48xlarge"), ["missing-key", "unknown-key"]),
         (("instance_type: p5.48xlarge", "instance_type: p5.4xlage"), ["instance-type-unknown"]),
         (("{kind: capacity-block, id: cr-0123456789abcdef0}", "{kind: block, id: cr-1}"), ["not-a-choice", "reservation-id"]),
-        # A queue that is none hides nothing of the other tables.
+        # A queue that is no table hides nothing of the other tables.
         (("queues:\n", "head_node: {instance_type: c5.large}\nqueues:\n  - 5\n"), ["head-node-memory", "wrong-type"]),
         (("region: us-east-1\n", ""), ["missing-key"]),
         (("name: demo", "name: [demo]\nzone: us-east-1b"), ["cluster-name", "yaml-key-twice"]),
@@ -259,7 +259,7 @@ def test_the_value_of_a_key_for_secrets_is_not_repeated(tmp_path: Path, key: str
     assert "hunter2" not in str(fault)
 
 
-# --- numbers that stand elsewhere too
+# --- numbers that are elsewhere too
 
 
 PCLUSTER = REPOSITORY / ".venv-pcluster/bin/python"

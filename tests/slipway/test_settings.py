@@ -1,4 +1,4 @@
-"""The settings: good files load, every kind of fault is told with place, value, rule and hint, all at once."""
+"""The settings: good files load, every kind of fault is reported with place, value, rule and hint, all at once."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
         settings.name = "other"  # type: ignore[misc]
 
 
-# One row: what stands in GOOD, what stands there instead, and the exact fault.
+# One row: what is in GOOD, what replaces it, and the exact fault.
 ONE_FAULT = [
     ("name: demo", "name: Demo", "demo.yaml:1: name = 'Demo': must be 2 to 40 characters: a lower-case letter, then letters, digits or -, no - last"),
     ("name: demo", "nam: demo", "demo.yaml:1: nam = 'demo': is not a known key. Hint: did you mean name?"),

@@ -216,7 +216,7 @@ def test_node_policies_lie_where_parallelcluster_may_attach_them(rehearsal: Asse
 
 
 def parameter_lines(assembly: Assembly) -> list[str]:
-    """The lines of the nodes' parameter; a token stands as {}."""
+    """The lines of the nodes' parameter; a token is written as {}."""
     (parameter,) = assembly.of_type("AWS::SSM::Parameter")
     parts = parameter["Properties"]["Value"]["Fn::Join"][1]
     return "".join(part if isinstance(part, str) else "{}" for part in parts).splitlines()
