@@ -1,5 +1,5 @@
-"""Questions to AWS before anything is paid for: read-only, side by side, each with a time-out of its own.
+"""Questions to AWS before anything is paid for: read-only, side by side, each with a separate time-out.
 
-`model` says what a question and an answer are, `aws` asks each API once and lets many wait for it, `runner` runs
-the questions; every other module holds the questions of one subject.
+`model` defines a question and an answer, `asking` runs the questions, `questions` lists them, and `command` prints the
+answers. `policy` reads resource policies. Each other module has the questions or facts of one subject.
 """

@@ -130,7 +130,7 @@ RESOURCES: tuple[tuple[str, Condition, tuple[str, ...]], ...] = (
 )
 
 # A resource of each service as the deployment names it, for policies that allow only some resources; an action that is
-# about another kind of resource has a row of its own.
+# about another kind of resource has a separate row.
 ARNS = {
     "iam:CreatePolicy": "arn:{partition}:iam::{account}:policy/parallelcluster/{name}/HeadNodePolicy-1ABCDEFGHIJKL",
     "iam:CreateServiceLinkedRole": "arn:{partition}:iam::{account}:role/aws-service-role/"

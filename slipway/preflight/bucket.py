@@ -199,7 +199,7 @@ def _key_policy(settings: Settings, aws: Aws, key: str) -> Iterator[Answer]:
 
 
 def _key_for_fsx(bucket: str, key: str, document: str) -> Answer:
-    """FSx's role has no permission of its own for keys: the key's policy has to name it, delegation is not enough."""
+    """FSx's role has no permission for keys: the key's policy has to name the role, delegation is not enough."""
     allowing = [item for item in statements(document) if item.get("Effect") == "Allow"]
     allowed = {action for item in allowing if _names_fsx(item) for action in covers_action(item, KEY_ACTIONS)}
     if allowed >= set(KEY_ACTIONS):
@@ -253,7 +253,7 @@ QUESTIONS = (
     Question(
         name="bucket",
         asks="Is the existing bucket there, in the cluster's region, and this account's?",
-        why="FSx links buckets of its own region; a wrong name fails after the file system was made.",
+        why="FSx links only buckets in its region; a wrong name fails after the file system was made.",
         source="FSx for Lustre user guide, linking to a bucket",
         permissions=("s3:ListBucket", "sts:GetCallerIdentity"),
         finds=(Status.FAULT, Status.WARNING),

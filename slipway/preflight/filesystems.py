@@ -23,7 +23,7 @@ QUOTAS = {
     "scratch-2": ("Scratch", "L-AD2FC696", "L-C48231E5"),
     "scratch-1": ("Scratch", "L-AD2FC696", "L-C48231E5"),
 }
-MOUNT_PORTS = (988, 988)  # the only one that ParallelCluster 3.16.1 looks for (FSX_PORTS)
+MOUNT_PORTS = (988, 988)  # the only port that ParallelCluster 3.16.1 looks for (FSX_PORTS)
 LUSTRE_PORTS = (MOUNT_PORTS, (1018, 1023))  # FSx for Lustre user guide, access control
 USABLE = ("AVAILABLE", "UPDATING")
 VOLUME_KINDS = {"fsx-openzfs": "OPENZFS", "fsx-ontap": "ONTAP"}
@@ -113,7 +113,7 @@ def _lustre(path: Place, system: dict[str, Any], system_id: str) -> Iterator[Ans
 
 
 def _place(settings: Settings, path: Place, what: str, vpc_id: str) -> Iterator[Answer]:
-    """In the VPC of the nodes, or at least in one that can be joined with it."""
+    """In the VPC of the nodes, or at least in a VPC that can be joined with it."""
     wanted = settings.network.vpc_id
     if wanted == vpc_id:
         return

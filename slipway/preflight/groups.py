@@ -53,7 +53,7 @@ def _group(settings: Settings, path: Place, id: str, pending: Pending) -> Iterat
 def _in_vpc(settings: Settings, path: Place, group: dict[str, Any]) -> Iterator[Answer]:
     vpc_id = settings.network.vpc_id
     if vpc_id is None:
-        text = f"{group['GroupId']} is in {group['VpcId']}, and the cluster makes a VPC of its own"
+        text = f"{group['GroupId']} is in {group['VpcId']}, and the cluster makes a new VPC"
         yield fault(path, text, "leave it out, or deploy into its VPC")
     elif group["VpcId"] != vpc_id:
         text = f"{group['GroupId']} is in {group['VpcId']}, not in {vpc_id}"

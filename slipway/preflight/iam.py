@@ -33,7 +33,7 @@ def _service(action: str) -> str:
 
 
 def _bucket_arns(settings: Settings) -> list[str]:
-    """The settings' buckets, the CDK's, and the one that ParallelCluster's provider is published in."""
+    """The settings' buckets, the CDK's, and the bucket that ParallelCluster's provider is published in."""
     urls = [script.url for script in settings.scripts] + [settings.software_mirror or ""]
     named = [url.removeprefix("s3://").partition("/")[0] for url in urls if url.startswith("s3://")]
     region = settings.region

@@ -217,7 +217,7 @@ QUESTIONS = (
     Question(
         name="caller-permissions",
         asks="May the caller assume the roles that the CDK deploys with?",
-        why="`cdk deploy` acts through the bootstrap's roles; without them it needs permissions of its own.",
+        why="`cdk deploy` acts through the bootstrap's roles; without them the caller needs the permissions.",
         source="CDK guide, bootstrapping; IAM API reference, SimulatePrincipalPolicy",
         permissions=("sts:GetCallerIdentity", "iam:SimulatePrincipalPolicy", "iam:GetRole"),
         finds=(Status.FAULT, Status.WARNING),

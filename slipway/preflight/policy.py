@@ -1,7 +1,6 @@
 """Resource policies, as far as they decide about the deployment: who is allowed or denied what, roughly.
 
-Only what a statement says by itself is judged. Conditions are not evaluated: the caller gets them and says what it
-makes of them.
+Each statement is judged alone. Conditions are not evaluated: the caller gets them and decides.
 """
 
 from __future__ import annotations

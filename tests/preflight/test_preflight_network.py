@@ -223,7 +223,7 @@ CASES += [
         all_of(vpc(), group(ingress=False, egress=False)), settings={"head_node": {"security_group_ids": [GROUP]}},
         path=("head_node", "security_group_ids", 0)),
     Case("security-groups", "the head node's, in a new VPC", FAULT,
-         f"{GROUP} is in vpc-0bbbbbbbbbbbbbbbb, and the cluster makes a VPC of its own",
+         f"{GROUP} is in vpc-0bbbbbbbbbbbbbbbb, and the cluster makes a new VPC",
          ("head_node", "security_group_ids", 0), "leave it out, or deploy into its VPC",
          {"head_node": {"security_group_ids": [GROUP]}},
          all_of(another_vpc(), group(vpc_id="vpc-0bbbbbbbbbbbbbbbb"))),
