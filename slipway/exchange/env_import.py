@@ -192,7 +192,7 @@ def _home(result: Imported, variables: Variables) -> None:
 
 def _explain(result: Imported, variables: Variables) -> None:
     for name in runbook.REMOTE_WRITE:
-        text = "Slipway makes a workspace of its own (observability.prometheus) and writes to that"
+        text = "Slipway makes a new workspace (observability.prometheus) and writes to that"
         result.ledger.decide((name,), Fate.NOT_CARRIED, text)
     for name in runbook.MOUNT_NAME:
         result.ledger.decide((name,), Fate.IMPLIED, "the file system's id says it")

@@ -161,7 +161,7 @@ def _tags(t: Translation) -> None:
         elif isinstance(key, str) and isinstance(value, str) and key not in t.settings.get("tags", ()):
             t.put(path, ("tags", key), value)
         else:
-            t.drop(path, "a tag needs a key of its own and a value")
+            t.drop(path, "a tag needs a unique key and a value")
 
 
 def _network(t: Translation) -> None:
@@ -182,7 +182,7 @@ def _network(t: Translation) -> None:
 
 
 def _groups(t: Translation) -> None:
-    """Carry the security groups. The nodes' group is one that all queues have, preferably the head node too."""
+    """Carry the security groups. The nodes' group is a group that all queues have, preferably the head node too."""
     lists = [
         (*QUEUES, index, "Networking", "AdditionalSecurityGroups") for index in range(t.count(*QUEUES))
     ]  # fmt: skip
@@ -316,7 +316,7 @@ def _queue(t: Translation, path: Place, to: Place) -> None:
     for key in t.get(*path, "CustomSlurmSettings") or ():
         _parameter(t, (*path, "CustomSlurmSettings", key), (*to, "slurm_settings", key))
     for index in range(1, t.count(*path, "ComputeResources")):
-        t.drop((*path, "ComputeResources", index), "a queue has one compute resource; make a queue of its own for it")
+        t.drop((*path, "ComputeResources", index), "a queue has one compute resource; make a separate queue for it")
 
 
 def _counts(t: Translation, resource: Place, to: Place) -> None:

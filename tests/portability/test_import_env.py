@@ -81,7 +81,7 @@ bash create_config.sh
     fills = {entry["setting"] for entry in report["to_fill"]}
     assert fills == {"name", "region", "zone", "head_node.key_pair", "queues[0].reservation.id"}
     reasons = {entry["path"]: entry["text"] for entry in report["not_carried"]}
-    assert "a workspace of its own" in reasons["AMPREMOTEWRITEURL"]
+    assert "a new workspace" in reasons["AMPREMOTEWRITEURL"]
     assert "'bash ...' is no assignment, and nothing is run" in reasons["line 7"]
     with pytest.raises(SettingsError) as caught:
         settings_of(report, tmp_path)
