@@ -23,7 +23,7 @@ SLURM_CONF = "/opt/slurm/etc/slurm.conf"
 ENDED_BY_SIGNAL = 128
 
 Stuck = dict[str, list[int]]
-"""Program -> process id and start time (clock ticks since boot) of one that could not be ended."""
+"""Program -> process id and start time (clock ticks since boot) of its process that could not be ended."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ BUNDLE = Path(__file__).resolve().parents[2]
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where things are. `sysfs` is the kernel's device tree; the rehearsal has one of its own (SLIPWAY_SYSFS)."""
+    """Where things are. `sysfs` is the kernel's device tree; the rehearsal has a separate one (SLIPWAY_SYSFS)."""
 
     node_env: Path = env.NODE_ENV
     cfnconfig: Path = Path("/etc/parallelcluster/cfnconfig")

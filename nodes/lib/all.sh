@@ -18,7 +18,7 @@ readonly SLIPWAY_NODE_ENV=${SLIPWAY_NODE_ENV:-/etc/slipway/node.env}
 readonly SLIPWAY_LOG_DIR=/var/log/slipway SLIPWAY_STATE_DIR=/var/lib/slipway
 
 for SLIPWAY_MODULE in log env file retry fetch software unit background steps; do
-  # shellcheck source=/dev/null  # each is checked by itself
+  # shellcheck source=/dev/null  # each is checked alone
   source "$SLIPWAY_BUNDLE/nodes/lib/$SLIPWAY_MODULE.sh"
 done
 unset SLIPWAY_MODULE

@@ -15,7 +15,7 @@ from pathlib import Path
 BUNDLE = Path(__file__).resolve().parents[2]
 _PAIR = re.compile(r"([A-Z][A-Z0-9_]*)=([^\x00-\x1f\x7f]*)")
 
-# jinja2 travels inside the bundle, so a node needs no package of its own for it.
+# jinja2 travels inside the bundle, so a node needs no package for it.
 if (BUNDLE / "acceptance.pyz").exists():
     sys.path.insert(0, str(BUNDLE / "acceptance.pyz"))
 

@@ -3,7 +3,7 @@
 
 Usage: `node_metrics.py [--directory DIR] [--locks DIR] [--root DIR] [--timeout SECONDS]`. Reads
 `/sys/class/infiniband/*` of devices of the driver efa, and `llite/*/stats` below `/proc/fs/lustre` or
-`/sys/kernel/debug/lustre`, else `lctl`. Each collector has a process and a deadline of its own; one that gives no
+`/sys/kernel/debug/lustre`, else `lctl`. Each collector has a separate process and a deadline; a collector without an
 answer loses its file and has `slipway_collector_up` 0. Exit 0; 1 when the directory cannot be written.
 Needs root for Lustre's statistics. Runs on nodes: Python 3.9, standard library only.
 """

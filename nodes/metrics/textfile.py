@@ -106,7 +106,7 @@ def _receive(end: int, child: int, seconds: float) -> str:
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([end], [], [], left)[0]:
             os.kill(child, signal.SIGKILL)
-            time.sleep(0.05)  # time to go; one that hangs in the kernel does not, and is not waited for
+            time.sleep(0.05)  # time to end; a process that hangs in the kernel does not end, and is not waited for
             os.waitpid(child, os.WNOHANG)
             raise CollectorError(f"no answer within {seconds:g} s")
         part = os.read(end, 65536)

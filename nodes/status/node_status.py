@@ -98,7 +98,7 @@ def own() -> dict[str, Any]:
 
 
 def release() -> dict[str, Any]:
-    """Releases by the first 12 digits of their bundle's sha256; `failed`: one that was tried after `good`."""
+    """Releases by the first 12 digits of their bundle's sha256; `failed`: a release that was tried after `good`."""
     good = _text(STATE / "good-release").partition("\n")[0]
     tried = STATE / "failed-release"
     failed = _text(tried / "release").strip()
@@ -245,7 +245,7 @@ def acceptance(results: Path) -> dict[str, Any] | None:
 
 
 def _shared_in_time() -> dict[str, Any]:
-    """`shared` by a process of its own: one that waits for a dead file system cannot be ended, only left alone."""
+    """`shared` by a separate process: a process that waits for a dead file system cannot be ended, only left alone."""
     reader = subprocess.Popen(
         [sys.executable, str(Path(__file__).resolve()), "--shared"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
