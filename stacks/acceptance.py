@@ -24,7 +24,7 @@ DOCUMENT = "AWS-RunShellScript"
 ASK_AGAIN = "accept"  # the CDK's context key
 POLL_INTERVAL = Duration.seconds(30)
 HANDLER_TIMEOUT = Duration.minutes(5)  # starting waits for the SSM agent of a fresh head node
-GRACE_MINUTES = 5  # the run ends by itself first, and can still say why
+GRACE_MINUTES = 5  # the run ends first, and can still report why
 CUSTOM_RESOURCE_LIMIT_MINUTES = 60  # CloudFormation's own limit
 
 
@@ -81,7 +81,7 @@ class AcceptanceStack(Stack):
             timeout=HANDLER_TIMEOUT,
         )
         accept(function, BASIC_EXECUTION, "AWSLambdaBasicExecutionRole only writes this function's own log")
-        accept(function, "L1", "the runtime is pinned to the one that the handler is tested with")
+        accept(function, "L1", "the runtime is pinned to the version that the handler is tested with")
         return function
 
     def _grant_send_command(self, function: lambda_.Function, head_node_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The network: a VPC of its own or an existing one, and the security group that joins the nodes."""
+"""The network: a new VPC or an existing one, and the security group that joins the nodes."""
 
 from __future__ import annotations
 

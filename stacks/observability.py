@@ -54,7 +54,7 @@ class ObservabilityStack(Stack):
         iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=arns)
 
     def _log_group(self, retention_days: int) -> logs.CfnLogGroup:
-        """Without a name of its own: it is retained, and a second deployment would find the name taken."""
+        """Without a fixed name: it is retained, and a second deployment would find the name taken."""
         group = logs.CfnLogGroup(self, "LogGroup", retention_in_days=retention_days)
         group.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
         return group
@@ -87,7 +87,7 @@ class ObservabilityStack(Stack):
         topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True)
         topic.add_subscription(subscriptions.EmailSubscription(email))
         topic.grant_publish(iam.ServicePrincipal("cloudwatch.amazonaws.com"))
-        accept(topic, "SNS2", "alarms carry names and numbers, no data; an encrypted topic needs a key of its own")
+        accept(topic, "SNS2", "alarms carry names and numbers, no data; an encrypted topic needs a separate key")
         return topic
 
     def _budget(self, name: str, budget: Budget, email: str) -> budgets.CfnBudget:
