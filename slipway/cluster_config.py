@@ -232,7 +232,7 @@ def _iam(policy_arns: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _shared_storage(settings: Settings, facts: ClusterFacts) -> list[dict[str, Any]]:
-    """The file system by its id: one that ParallelCluster made would be deleted with the cluster."""
+    """The file system by its id: ParallelCluster would delete a file system that it made with the cluster."""
     shared: list[dict[str, Any]] = [
         {
             "Name": "fsx",

@@ -17,7 +17,7 @@ DEEPEST = 8  # folders that one Tab may go down
 
 
 Values = Sequence[str] | Callable[[], Iterable[str]]
-"""What Tab offers: a list, or a function for one that is slow to make."""
+"""What Tab offers: a list, or a function if the list is slow to make."""
 
 
 def one_of(values: Values) -> Callable[[str], list[str]]:

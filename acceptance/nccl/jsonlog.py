@@ -1,8 +1,8 @@
 """The JSON file that nccl-tests 2.17.3 and newer writes with `-J`, read piece by piece: with `-I 1` it has no bound.
 
-It has habits of its own: booleans are the words "true" and "false", the root is a padded string, inf is bare and nan a
-word, `-C 1` renames the time, and a program that dies leaves the file open. Its `env` list is the whole environment,
-secrets included: see environment.py.
+It differs from ordinary JSON: booleans are the words "true" and "false", the root is a padded string, inf is bare and
+nan a word, `-C 1` renames the time, and a program that dies leaves the file open. Its `env` list is the whole
+environment, secrets included: see environment.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ b"\\nfirst\\nsecond".
 
 A dull line can hide something: where processes write through pipes, a buffer's size can cut a line, and the text after
 the cut is another process's. `quick_lines` finds failures there, but not every row. Then rows are missing, or the rest
-of the cut line is on a line of its own; in either case the caller reads the log again with `thorough_lines`.
+of the cut line is on a separate line; in either case the caller reads the log again with `thorough_lines`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parser and a line-by-line reader over the same debug log, each in a process of its own.
+"""The parser and a line-by-line reader over the same debug log, each in a separate process.
 
     python -m bench.parse [--megabytes 1000] [--plain-megabytes 1000] [--json]
 

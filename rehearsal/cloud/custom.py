@@ -161,7 +161,7 @@ class CustomResources:
             made = physical_id or request.physical_id
             raise ResourceFailed(f"Error: {error} ({error.kind} in {function.function_name})", made) from None
 
-    # ---- a Lambda function of its own ----
+    # ---- a plain Lambda function ----
 
     def _plain(self, request: ResourceRequest, function: LambdaFunction) -> ResourceResult:
         token = uuid.uuid4().hex

@@ -63,7 +63,7 @@ class Unasked(Exception):
 
 
 class Refused(Exception):
-    """AWS answered with an error of its own: `code` and `message` are AWS's."""
+    """AWS answered with an error: `code` and `message` are AWS's."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{message} ({code})")

@@ -72,7 +72,7 @@ SlurmParameters = dict[SlurmKey, SlurmValue]
 def key(what: str = "", *, default: Any = PydanticUndefined, shown: str = "", **bounds: Any) -> Any:
     """A key of the settings file.
 
-    `what` describes it; a key that is a table of its own is described by the docstring of its class instead. `shown`
+    `what` describes it; a key that is a separate table is described by the docstring of its class instead. `shown`
     is the default in docs/settings.md where the value alone does not say it; `bounds` are those of pydantic's Field.
     """
     return Field(default, description=what or None, json_schema_extra={"shown": shown}, **bounds)

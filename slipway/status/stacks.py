@@ -18,7 +18,7 @@ REASON_CHARACTERS = 900
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A resource at work, or one that failed. `seconds`: for how long it has been at it."""
+    """A resource that CloudFormation is working on, or that failed. `seconds`: for how long."""
 
     name: str
     status: str
