@@ -22,11 +22,6 @@ from slipway.stack_names import stack_names
 from slipway.status.stacks import Stack, StackReader
 
 GRACE_S = 30  # after Ctrl-C, which reaches the CDK CLI too; the deployment in CloudFormation goes on
-KEPT = (
-    ("storage", "FileSystemId", "the FSx for Lustre file system and its security group:"),
-    ("storage", "BucketName", "the bucket"),
-    ("observability", "LogGroupName", "the log group"),
-)
 
 
 def cdk_command(
@@ -147,16 +142,32 @@ def _refuse_stray_acceptance(settings: Settings, stacks: dict[str, Stack]) -> No
 
 def _plan(settings: Settings, stacks: dict[str, Stack], network: Stack | None) -> list[str]:
     """Return what is deleted and what stays. The file system that stays keeps the `network` that it is in."""
-    kept = [
-        f"  {what} {stacks[part].outputs[output]}"
-        for part, output, what in KEPT
-        if part in stacks and output in stacks[part].outputs
-    ]
+    kept = _kept(settings, stacks)
     if network:
-        kept.append(f"  {network.name}: the file system is in its subnets. Delete both after you have saved the data")
+        kept.append(f"{network.name}: the file system is in its subnets. Delete both after you have saved the data")
     return [
         f"These stacks of {settings.name} in {settings.region} are deleted, in this order:",
         *(f"  {stack.name} ({stack.status})" for stack in stacks.values()),
         "All nodes end, and their own disks and the metrics in Amazon Managed Prometheus are lost. These stay:",
-        *(kept or ["  nothing"]),
+        *(f"  {line}" for line in kept or ["nothing"]),
     ]
+
+
+def _kept(settings: Settings, stacks: dict[str, Stack]) -> list[str]:
+    """Return what stays of the stacks that are deleted: the resources whose removal policy is to retain them."""
+    kept = []
+    storage = stacks["storage"].outputs if "storage" in stacks else {}
+    if "FileSystemId" in storage:
+        group = "" if settings.storage.fsx.file_system_id else " and its security group"
+        kept.append(f"the FSx for Lustre file system{group}: {storage['FileSystemId']}")
+    if "BucketName" in storage:
+        kept.append(f"the bucket {storage['BucketName']}")
+    if "cluster" in stacks:
+        if settings.storage.home.kind == "ebs":
+            kept.append(f"the EBS volume of /home ({settings.storage.home.size_gib} GiB): it costs until you delete it")
+        kept.append(f"ParallelCluster's log group /aws/parallelcluster/{settings.name}-...")
+    if "observability" in stacks and "LogGroupName" in stacks["observability"].outputs:
+        kept.append(f"the log group {stacks['observability'].outputs['LogGroupName']}")
+    if "acceptance" in stacks:
+        kept.append(f"the log groups of the Lambda functions of {stacks['acceptance'].name}")
+    return kept

@@ -18,8 +18,10 @@ import pytest
 
 from slipway import command_line
 from slipway.cli import app
-from slipway.deploy import cdk_command
+from slipway.deploy import _kept, cdk_command
 from slipway.places import FILES
+from slipway.settings import load_settings
+from slipway.status.stacks import Stack
 from tests.aws.deployed_site import SETTINGS, Site
 from tests.aws.preflight_aws import PreflightAws
 
@@ -164,6 +166,9 @@ def test_destroy_names_what_stays_and_asks(
     names = [line.split()[0] for line in err.splitlines() if "CREATE_COMPLETE" in line]
     assert names == ["rehearsal-acceptance", "rehearsal-cluster", "rehearsal-observability", "rehearsal-storage"]
     assert "the log group nodes" in err
+    assert "ParallelCluster's log group /aws/parallelcluster/rehearsal-..." in err
+    assert "the log groups of the Lambda functions of rehearsal-acceptance" in err
+    assert "the EBS volume of /home" not in err
     assert "rehearsal-network: the file system is in its subnets" in err
     assert "not the name rehearsal: nothing was deleted" in err
     assert (asked, (cdk / "started").exists()) == (["Type rehearsal to delete it"], False)
@@ -178,10 +183,38 @@ def test_destroy_names_what_stays_and_asks(
     assert asked == []
 
 
-def test_destroy_takes_the_network_when_no_file_system_stays(site: Site, cdk: Path) -> None:
+def test_destroy_names_the_volume_of_home(
+    site: Site, cdk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SETTINGS.read_text(encoding="utf-8")
+    file = tmp_path / "home.yaml"
+    file.write_text(text.replace("storage:\n", "storage:\n  home: {kind: ebs, size_gib: 200}\n"), encoding="utf-8")
+    site.deploy("storage", "cluster")
+    assert slipway("destroy", file, "--yes") == 0
+    err = capsys.readouterr().err
+    assert "the EBS volume of /home (200 GiB): it costs until you delete it" in err
+    assert "Lambda functions" not in err
+
+
+def test_destroy_takes_the_network_when_no_file_system_stays(
+    site: Site, cdk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     site.deploy("network")
     assert slipway("destroy", SETTINGS, "--yes") == 0
     assert started(cdk)[1:3] == ["destroy", "rehearsal-network"]
+    assert "  nothing" in capsys.readouterr().err.splitlines()
+
+
+def test_what_stays_of_the_storage() -> None:
+    outputs = {"FileSystemId": "fs-1", "BucketName": "data"}
+    stacks = {"storage": Stack("storage", "demo-storage", "CREATE_COMPLETE", outputs=outputs)}
+    settings = load_settings(SETTINGS)
+    made = _kept(settings, stacks)
+    assert made == ["the FSx for Lustre file system and its security group: fs-1", "the bucket data"]
+    fsx = settings.storage.fsx.model_copy(update={"file_system_id": "fs-1"})
+    storage = settings.storage.model_copy(update={"fsx": fsx})
+    existing = _kept(settings.model_copy(update={"storage": storage}), stacks)
+    assert existing[0] == "the FSx for Lustre file system: fs-1"
 
 
 def test_destroy_of_nothing(site: Site, cdk: Path, capsys: pytest.CaptureFixture[str]) -> None:
