@@ -74,7 +74,7 @@ lock: ## Compile the requirement files from pyproject.toml anew
 wheel: setup ## dist/slipway-VERSION-py3-none-any.whl: `slipway` and `acceptance` without a checkout
 	@tools/setup.sh wheel
 
-docs: setup ## Write docs/checks.md, docs/nodes.md and the JSON Schema of the settings anew, from the code
+docs: setup ## Write the generated pages of docs/ and the JSON Schema of the settings anew, from the code
 	@.venv/bin/python -m slipway.documentation
 
 bench-check: setup-test ## 49 faults next to pcluster's dry run, and how long finding them takes
