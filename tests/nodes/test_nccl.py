@@ -255,8 +255,8 @@ def test_gpus_that_cannot_be_built_for(head: Host, archs: str, message: str) -> 
         ("v2.28.7", "not of the form v2.28.7-1"),
         ("'$(id)'", "not of the form v2.28.7-1"),
         ("v2.28.7-1 ../x", "aws-ofi-nccl version '../x': not of the form v1.17.2-aws"),
-        ("v2.28.7-1 v1.17.2 relative", "'relative': no directory"),
-        ("v2.28.7-1 v1.17.2 /absent", "'/absent': no directory"),
+        ("v2.28.7-1 v1.17.2 relative", "'relative': not a directory"),
+        ("v2.28.7-1 v1.17.2 /absent", "'/absent': not a directory"),
         ("--remove", "unknown option '--remove'"),
     ],
 )
