@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -254,10 +255,7 @@ def _conclude(campaign: Campaign, arguments: argparse.Namespace, trouble: Extern
     code = EXIT_CODES[report.verdict] if trouble is None else trouble.exit_code
     print(_json(report.as_json()) if arguments.json else "\n" + table(report), flush=True)
     summary = report.summary if trouble is None else " ".join(str(trouble).split())
-
-    def say(text: str) -> None:
-        print(text, file=stream, flush=True)
-
+    say = partial(print, file=stream, flush=True)
     if arguments.drain:
         drain_bad_nodes(report, Slurm(), say)
     if report.purpose == "accept":

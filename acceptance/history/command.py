@@ -39,7 +39,9 @@ def history_command(arguments: argparse.Namespace) -> int:
     if arguments.last < 1:
         raise InputError([f"--last = {arguments.last}: must be at least 1. Hint: leave it out for the last 20 runs"])
     if arguments.rebuild:
-        return _rebuild(path, arguments.output)
+        count = rebuild(path, arguments.output, lambda text: print(text, file=sys.stderr))
+        print(f"{path}: {plural(count, 'run')} of {arguments.output}")
+        return 0
     with reading(path) as connection:
         found = series(connection, arguments.cluster)
         if arguments.compare:
@@ -47,12 +49,6 @@ def history_command(arguments: argparse.Namespace) -> int:
             return _compare(arguments, found, every)
         listed = runs(connection, arguments.cluster, arguments.last)
         return _trend(arguments, listed, found, bad_nodes(connection, arguments.cluster))
-
-
-def _rebuild(path: Path, output: Path) -> int:
-    count = rebuild(path, output, lambda text: print(text, file=sys.stderr))
-    print(f"{path}: {plural(count, 'run')} of {output}")
-    return 0
 
 
 def _compare(arguments: argparse.Namespace, found: dict[Kind, list[Point]], every: list[str]) -> int:

@@ -89,13 +89,10 @@ def find_limits(scenario: Scenario, collective: str, nodes: int, sizes: list[int
     no size has an exact one.
     """
     for limits in (scenario.limits, known_limits()):
-        fitting = [limit for limit in limits if limit.collective == collective and _of_type(limit, scenario)]
+        of_type = [limit for limit in limits if limit.instance_type in (None, scenario.instance_type)]
+        fitting = [limit for limit in of_type if limit.collective == collective]
         found = [limit for limit in (limit_at(fitting, nodes, size) for size in sizes) if limit is not None]
         chosen = [limit for limit in found if limit.note is None] or found
         if chosen:
             return sorted(chosen, key=lambda limit: limit.size_bytes)
     return []
-
-
-def _of_type(limit: Limit, scenario: Scenario) -> bool:
-    return limit.instance_type in (None, scenario.instance_type)

@@ -151,10 +151,7 @@ class Table:
 
     def row(self, size: int) -> Row | None:
         """Return the row of `size` bytes, the last one where the sweep was repeated."""
-        for row in reversed(self.rows):
-            if row.size == size:
-                return row
-        return None
+        return next((row for row in reversed(self.rows) if row.size == size), None)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of `acceptance parse --json`."""

@@ -7,10 +7,10 @@ in UTC (ISO 8601).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from acceptance.jsonable import jsonable
+from acceptance.jsonable import json_of_fields
 from acceptance.limits import Check, Reference
 from acceptance.locate import GroupVerdict, LinkVerdict
 from acceptance.nccl import Failure, Network, Row
@@ -62,8 +62,8 @@ class MeasuredRow:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of report.json."""
-        bandwidths = {name: getattr(self, name) for name in ("measured_busbw_gb_per_s", "in_place_busbw_gb_per_s")}
-        return {**self.row.as_json(), "size_text": size_text(self.size), **jsonable(bandwidths)}
+        values = json_of_fields(self)
+        return {**values.pop("row"), "size_text": size_text(self.size), **values}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class SiteBaseline:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of report.json."""
-        return {**asdict(self.baseline), **{field.name: getattr(self, field.name) for field in fields(self)[1:]}}
+        values = json_of_fields(self)
+        return {**values.pop("baseline"), **values}
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class LocateReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of report.json; the kind of a pair is left out."""
-        values = {field.name: jsonable(getattr(self, field.name)) for field in fields(self)}
+        values = json_of_fields(self)
         for pair in values["pairs"]:
             del pair["kind"]
         return values
@@ -189,8 +190,7 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of report.json."""
-        values = {field.name: jsonable(getattr(self, field.name)) for field in fields(self)}
-        return {"schema_version": SCHEMA_VERSION, **values}
+        return {"schema_version": SCHEMA_VERSION, **json_of_fields(self)}
 
     def nodes_that_are(self, *verdicts: str) -> list[NodeReport]:
         """Return the nodes with one of these verdicts."""

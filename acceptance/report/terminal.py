@@ -66,9 +66,8 @@ def remarks(tests: tuple[TestReport, ...]) -> list[str]:
 
 def _nodes(nodes: tuple[NodeReport, ...]) -> list[tuple[str, ...]]:
     ranked = sorted(nodes, key=lambda node: NODE_VERDICTS.index(node.verdict))
-    rows: list[tuple[str, ...]] = []
-    for node in ranked[:_MOST_NODES]:
-        rows.append((printable(node.name), node.verdict, _short(node.evidence)))
+    rows: list[tuple[str, ...]]
+    rows = [(printable(node.name), node.verdict, _short(node.evidence)) for node in ranked[:_MOST_NODES]]
     if len(ranked) > _MOST_NODES:
         rest = ranked[_MOST_NODES:]
         rows.append((plural(len(rest), "more node"), ", ".join(sorted({node.verdict for node in rest})), ""))

@@ -101,7 +101,7 @@ class Follower:
                 return info or last, ""
             last = info
             if time.monotonic() > until:
-                return info, self._queued_too_long(info)
+                return info, f"waited {self._queue_timeout_s} s in the queue (Slurm's reason: {info.reason})"
             self.stop.sleep(delay)
             delay = min(delay * 1.3, _POLL_S[1])
 
@@ -133,9 +133,6 @@ class Follower:
                 return info or last, ""
             last = info
         return last, f"did not end within {timeout_s} s and Slurm did not end it"
-
-    def _queued_too_long(self, info: JobInfo) -> str:
-        return f"waited {self._queue_timeout_s} s in the queue (Slurm's reason: {info.reason})"
 
     def ask(self, job_id: int) -> JobInfo | None:
         """Ask for the job's state; wait if slurmctld is down for a while."""

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from acceptance.locate import Fleet, FullScale, Launch, NodeVerdict, Result, Round, Rules, Verdict, decide
+from acceptance.locate import Fleet, FullScale, Launch, Result, Round, Rules, Verdict, decide
 
 SPREAD = {"alone": 0.003, "pair": 0.006, "block": 0.006, "rest": 0.006}
 LEVELS = {  # by the number of nodes, as a power of two: 1, 2, 4, 8, 16, 32 and more
@@ -224,7 +224,7 @@ def score(site: Site, found: Search) -> Score:
         fine = _right_words(site, verdict.node)
         if verdict.verdict not in fine and not (lenient and verdict.verdict == "suspect"):
             wrong.append(f"node {verdict.node}: {verdict.verdict}, not {' or '.join(sorted(fine))}: {verdict.evidence}")
-        if _falsely(site, verdict):
+        if verdict.verdict in ("slow", "failed") and verdict.node not in site.bad_nodes:
             accused.append(verdict.node)
     wrong += _wrong_links(site, found) + _wrong_switches(site, found)
     return Score(len(found.verdict.nodes), accused, wrong)
@@ -234,19 +234,11 @@ def _right_words(site: Site, node: str) -> set[str]:
     words = {"good"}
     if node in site.bad_nodes:
         words = {"failed" if node in site.broken else "slow"}
-    elif site.faults and not site.limits and not _something_shows(site):
+    elif site.faults and not site.limits and not (site.slow_inside or site.slow_uplinks or site.bad_nodes):
         words.add("suspect")
     if site.fleet.groups.get(node) in site.slow_inside:
         words = words - {"good"} | {"infrastructure"}
     return words
-
-
-def _something_shows(site: Site) -> bool:
-    return bool(site.bad_nodes or site.slow_inside or site.slow_uplinks)
-
-
-def _falsely(site: Site, verdict: NodeVerdict) -> bool:
-    return verdict.verdict in ("slow", "failed") and verdict.node not in site.bad_nodes
 
 
 def _wrong_links(site: Site, found: Search) -> list[str]:
