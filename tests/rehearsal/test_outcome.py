@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,23 @@ def test_a_silenced_progress_prints_nothing_more() -> None:
     progress.update("host", "gpu-1", "failed", "a custom action failed (exit 137)")
     assert "step 10" in file.getvalue()
     assert "137" not in file.getvalue()
+
+
+def test_a_reader_that_has_gone_ends_no_thread() -> None:
+    code = """if True:
+        import sys
+        from rich.console import Console
+        from rehearsal.engine.progress import Progress
+        progress = Progress(Console())
+        for step in ("step 10", "step 11"):
+            progress.update("host", "gpu-1", "running", step)
+        print("went on", file=sys.stderr)
+    """
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert "went on" in done.stderr
 
 
 def test_every_stand_in_has_its_row_in_the_documentation() -> None:
