@@ -107,4 +107,4 @@ def test_every_stand_in_has_its_row_in_the_documentation() -> None:
     for name in standins:
         cells = [row.split("|")[1:-1] for row in rows if f"`{name}`" in row]
         assert cells, f"{name} has no row in docs/rehearsal.md"
-        assert all(len(row) == 3 and row[0].strip() for row in cells)
+        assert all(len(row) == 3 and row[0].strip() and row[2].strip() for row in cells), f"{name}: compared with what?"
