@@ -93,6 +93,7 @@ steps::run_one() { # KIND STEP_FILE
 steps::of() { # KIND
   local step runs_on
   for step in "$SLIPWAY_BUNDLE"/{nodes,"$1"}/steps/[0-9][0-9]-*.sh; do
+    [ -f "$step" ] || continue # a folder without steps: the pattern itself
     runs_on=$1
     [[ $step != "$SLIPWAY_BUNDLE/nodes/"* ]] || runs_on=$(steps::head "$step" 'runs on') || return 1
     [[ " $runs_on " != *" $1 "* ]] || printf '%s\t%s\n' "${step##*/}" "$step"

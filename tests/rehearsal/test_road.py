@@ -23,9 +23,9 @@ SETTINGS = "clusters/rehearsal.yaml"
 SITE_PARTS = REPOSITORY / "tests/stacks/site-parts.yaml"
 EVERY_KIND = REPOSITORY / "tests/rehearsal/every-kind.yaml"
 CLOUD_ONLY = [*sorted((REPOSITORY / "clusters").glob("*.yaml")), SITE_PARTS, EVERY_KIND]
-LIMIT_S = 300
+LIMIT_S = 600  # of one rehearsal: two at once next to the other tests take four minutes on two busy cores
 
-pytestmark = [pytest.mark.road, pytest.mark.slow]
+pytestmark = [pytest.mark.road, pytest.mark.slow, pytest.mark.timeout(900)]
 hosts = pytest.mark.skipif(os.geteuid() != 0, reason="local hosts need root")
 
 
