@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
@@ -55,14 +56,14 @@ esac
 
 
 def pack(files: dict[str, tuple[bytes, int]]) -> bytes:
-    """Return a gzipped tar of path -> (content, mode)."""
+    """Return a gzipped tar of path -> (content, mode): the same bytes at any time, since tests are named after its hash."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, (content, mode) in files.items():
             info = tarfile.TarInfo(name)
             info.size, info.mode = len(content), mode
             archive.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
+    return gzip.compress(buffer.getvalue(), compresslevel=1, mtime=0)
 
 
 def acceptance_pyz() -> bytes:
