@@ -207,10 +207,7 @@ def _configured(kind: str, settings: Settings, facts: ClusterFacts, scripts: Seq
 
     On the queues a change would replace every node. What the nodes are to run is in the parameter.
     """
-    own: dict[str, Any] = {
-        "Script": facts.script_url,
-        "Args": [kind, settings.region, bundle_parameter(settings)],
-    }
+    own: dict[str, Any] = {"Script": facts.script_url, "Args": [kind, settings.region, bundle_parameter(settings)]}
     if not scripts:
         return own
     return {"Sequence": [own, *(_script(script) for script in scripts)]}
@@ -257,9 +254,4 @@ def _shared_storage(settings: Settings, facts: ClusterFacts) -> list[dict[str, A
 
 def _mount(number: int, mount: Mount) -> dict[str, Any]:
     storage_type, part, key = MOUNT_KINDS[mount.kind]
-    return {
-        "Name": f"mount{number}",
-        "StorageType": storage_type,
-        "MountDir": mount.path,
-        part: {key: mount.id},
-    }
+    return {"Name": f"mount{number}", "StorageType": storage_type, "MountDir": mount.path, part: {key: mount.id}}

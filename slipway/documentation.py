@@ -102,10 +102,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_NO
     if arguments == ["--check"]:
         for path in old:
-            print(
-                f"{path.relative_to(FILES)}: is out of date. Hint: python -m slipway.documentation",
-                file=sys.stderr,
-            )
+            print(f"{path.relative_to(FILES)}: is out of date. Hint: python -m slipway.documentation", file=sys.stderr)
         return EXIT_NO if old else EXIT_GOOD
     texts = generated()
     for path in old:

@@ -102,9 +102,5 @@ REPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         f"{PARALLELCLUSTER} issue 6329",
         ("stack-names",),
     ),
-    (
-        "No limit on what a cluster costs",
-        f"{PARALLELCLUSTER} issue 3205",
-        ("budget", "budget-reader", "budget-name"),
-    ),
+    ("No limit on what a cluster costs", f"{PARALLELCLUSTER} issue 3205", ("budget", "budget-reader", "budget-name")),
 )

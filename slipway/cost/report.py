@@ -42,11 +42,7 @@ def fallbacks(result: CostEstimate, why_not: Mapping[str, str], asked: bool) -> 
 
 
 def as_dict(
-    file: str,
-    result: CostEstimate,
-    why_not: Mapping[str, str],
-    why_no_window: Mapping[str, str],
-    asked: bool,
+    file: str, result: CostEstimate, why_not: Mapping[str, str], why_no_window: Mapping[str, str], asked: bool
 ) -> dict[str, Any]:
     """Every number with its unit and source. The form: `slipway/cost/cost.schema.json`."""
     cluster, reserved = result.cluster_per_hour, result.reservations_per_hour

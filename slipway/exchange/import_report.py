@@ -27,10 +27,7 @@ ROUNDS = 100  # one value a round; a file has a handful that are refused
 KEPT: tuple[Place, ...] = (("network",),)  # wrong ids are repaired, not left out: without them another network is meant
 WITHHELD = "looks like a secret: keep it in Secrets Manager, and make a new one, as this one is known"
 UNJUDGED = ("limit-unknown", "acceptance-nodes", "acceptance-gpus")  # rules that a change of the nodes can break
-TITLES = {
-    Fate.NOT_CARRIED: "not carried over",
-    Fate.TO_FILL: "to fill in",
-}
+TITLES = {Fate.NOT_CARRIED: "not carried over", Fate.TO_FILL: "to fill in"}
 
 
 @dataclasses.dataclass

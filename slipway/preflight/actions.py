@@ -11,72 +11,38 @@ from collections.abc import Callable, Iterable
 
 from slipway.settings import Settings
 
-Condition = Callable[[Settings], bool]
-
-
-def _always(_: Settings) -> bool:
-    return True
-
-
-def _new_network(settings: Settings) -> bool:
-    return settings.network.is_new
-
-
-def _new_file_system(settings: Settings) -> bool:
-    return settings.storage.fsx.file_system_id is None
-
-
-def _new_group(settings: Settings) -> bool:
-    return settings.network.security_group_id is None or _new_file_system(settings)
-
-
-def _associations(settings: Settings) -> bool:
-    return bool(settings.storage.associations)
-
-
-def _new_bucket(settings: Settings) -> bool:
-    return settings.storage.bucket is None
-
-
-def _acceptance(settings: Settings) -> bool:
-    return settings.acceptance.scenario != "none"
-
-
-def _prometheus(settings: Settings) -> bool:
-    return settings.observability.prometheus
-
-
-def _grafana(settings: Settings) -> bool:
-    return settings.observability.grafana
-
-
-def _mail(settings: Settings) -> bool:
-    return settings.observability.alert_email is not None
-
-
-def _budget(settings: Settings) -> bool:
-    return settings.budget is not None and _mail(settings)
-
-
-# Type of resource, when it is made, the actions. A type may be in several rows.
-RESOURCES: tuple[tuple[str, Condition, tuple[str, ...]], ...] = (
-    ("AWS::EC2::VPC", _new_network, ("ec2:CreateVpc", "ec2:ModifyVpcAttribute")),
-    ("AWS::EC2::Subnet", _new_network, ("ec2:CreateSubnet", "ec2:ModifySubnetAttribute")),
-    ("AWS::EC2::InternetGateway", _new_network, ("ec2:CreateInternetGateway",)),
-    ("AWS::EC2::VPCGatewayAttachment", _new_network, ("ec2:AttachInternetGateway",)),
-    ("AWS::EC2::EIP", _new_network, ("ec2:AllocateAddress",)),
-    ("AWS::EC2::NatGateway", _new_network, ("ec2:CreateNatGateway",)),
-    ("AWS::EC2::RouteTable", _new_network, ("ec2:CreateRouteTable",)),
-    ("AWS::EC2::Route", _new_network, ("ec2:CreateRoute",)),
-    ("AWS::EC2::SubnetRouteTableAssociation", _new_network, ("ec2:AssociateRouteTable",)),
-    ("AWS::EC2::VPCEndpoint", _new_network, ("ec2:CreateVpcEndpoint",)),
-    ("AWS::EC2::SecurityGroup", _new_group, ("ec2:CreateSecurityGroup", "ec2:CreateTags")),
-    ("AWS::EC2::SecurityGroupIngress", _new_group, ("ec2:AuthorizeSecurityGroupIngress",)),
-    ("AWS::EC2::SecurityGroupEgress", _new_group, ("ec2:AuthorizeSecurityGroupEgress",)),
-    ("AWS::FSx::FileSystem", _new_file_system, ("fsx:CreateFileSystem", "fsx:TagResource")),
+WHEN: dict[str, Callable[[Settings], bool]] = {
+    "always": lambda _: True,
+    "new network": lambda s: s.network.is_new,
+    "new file system": lambda s: s.storage.fsx.file_system_id is None,
+    "new group": lambda s: s.network.security_group_id is None or s.storage.fsx.file_system_id is None,
+    "associations": lambda s: bool(s.storage.associations),
+    "new bucket": lambda s: s.storage.bucket is None,
+    "acceptance": lambda s: s.acceptance.scenario != "none",
+    "Prometheus": lambda s: s.observability.prometheus,
+    "Grafana": lambda s: s.observability.grafana,
+    "mail": lambda s: s.observability.alert_email is not None,
+    "budget": lambda s: s.budget is not None and s.observability.alert_email is not None,
+}
+# Type of resource, when it is made (a key of WHEN), the actions. A type may be in several rows.
+RESOURCES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("AWS::EC2::VPC", "new network", ("ec2:CreateVpc", "ec2:ModifyVpcAttribute")),
+    ("AWS::EC2::Subnet", "new network", ("ec2:CreateSubnet", "ec2:ModifySubnetAttribute")),
+    ("AWS::EC2::InternetGateway", "new network", ("ec2:CreateInternetGateway",)),
+    ("AWS::EC2::VPCGatewayAttachment", "new network", ("ec2:AttachInternetGateway",)),
+    ("AWS::EC2::EIP", "new network", ("ec2:AllocateAddress",)),
+    ("AWS::EC2::NatGateway", "new network", ("ec2:CreateNatGateway",)),
+    ("AWS::EC2::RouteTable", "new network", ("ec2:CreateRouteTable",)),
+    ("AWS::EC2::Route", "new network", ("ec2:CreateRoute",)),
+    ("AWS::EC2::SubnetRouteTableAssociation", "new network", ("ec2:AssociateRouteTable",)),
+    ("AWS::EC2::VPCEndpoint", "new network", ("ec2:CreateVpcEndpoint",)),
+    ("AWS::EC2::SecurityGroup", "new group", ("ec2:CreateSecurityGroup", "ec2:CreateTags")),
+    ("AWS::EC2::SecurityGroupIngress", "new group", ("ec2:AuthorizeSecurityGroupIngress",)),
+    ("AWS::EC2::SecurityGroupEgress", "new group", ("ec2:AuthorizeSecurityGroupEgress",)),
+    ("AWS::FSx::FileSystem", "new file system", ("fsx:CreateFileSystem", "fsx:TagResource")),
     (
         "AWS::FSx::DataRepositoryAssociation",
-        _associations,
+        "associations",
         (
             "fsx:CreateDataRepositoryAssociation",
             "iam:CreateServiceLinkedRole",
@@ -86,7 +52,7 @@ RESOURCES: tuple[tuple[str, Condition, tuple[str, ...]], ...] = (
     ),
     (
         "AWS::S3::Bucket",
-        _new_bucket,
+        "new bucket",
         (
             "s3:CreateBucket",
             "s3:PutEncryptionConfiguration",
@@ -95,28 +61,28 @@ RESOURCES: tuple[tuple[str, Condition, tuple[str, ...]], ...] = (
             "s3:PutLifecycleConfiguration",
         ),
     ),
-    ("AWS::S3::BucketPolicy", _new_bucket, ("s3:PutBucketPolicy",)),
-    ("AWS::APS::Workspace", _prometheus, ("aps:CreateWorkspace", "aps:TagResource")),
-    ("AWS::Grafana::Workspace", _grafana, ("grafana:CreateWorkspace", "grafana:TagResource")),
-    ("AWS::Logs::LogGroup", _always, ("logs:CreateLogGroup", "logs:PutRetentionPolicy")),
-    ("AWS::SNS::Topic", _mail, ("sns:CreateTopic", "sns:SetTopicAttributes")),
-    ("AWS::SNS::TopicPolicy", _mail, ("sns:SetTopicAttributes",)),
-    ("AWS::SNS::Subscription", _mail, ("sns:Subscribe",)),
-    ("AWS::CloudWatch::Alarm", _mail, ("cloudwatch:PutMetricAlarm",)),
-    ("AWS::Budgets::Budget", _budget, ("budgets:ModifyBudget",)),
-    ("AWS::SSM::Parameter", _always, ("ssm:PutParameter", "ssm:AddTagsToResource")),
-    ("AWS::IAM::ManagedPolicy", _always, ("iam:CreatePolicy",)),
-    ("AWS::IAM::Role", _acceptance, ("iam:CreateRole", "iam:PassRole", "iam:AttachRolePolicy")),
-    ("AWS::IAM::Role", _grafana, ("iam:CreateRole", "iam:PassRole")),
-    ("AWS::IAM::Policy", _acceptance, ("iam:PutRolePolicy",)),
-    ("AWS::IAM::Policy", _grafana, ("iam:PutRolePolicy",)),
-    ("AWS::Lambda::Function", _acceptance, ("lambda:CreateFunction",)),
-    ("AWS::StepFunctions::StateMachine", _acceptance, ("states:CreateStateMachine",)),
-    ("Custom::ClusterAcceptance", _acceptance, ("lambda:InvokeFunction",)),
+    ("AWS::S3::BucketPolicy", "new bucket", ("s3:PutBucketPolicy",)),
+    ("AWS::APS::Workspace", "Prometheus", ("aps:CreateWorkspace", "aps:TagResource")),
+    ("AWS::Grafana::Workspace", "Grafana", ("grafana:CreateWorkspace", "grafana:TagResource")),
+    ("AWS::Logs::LogGroup", "always", ("logs:CreateLogGroup", "logs:PutRetentionPolicy")),
+    ("AWS::SNS::Topic", "mail", ("sns:CreateTopic", "sns:SetTopicAttributes")),
+    ("AWS::SNS::TopicPolicy", "mail", ("sns:SetTopicAttributes",)),
+    ("AWS::SNS::Subscription", "mail", ("sns:Subscribe",)),
+    ("AWS::CloudWatch::Alarm", "mail", ("cloudwatch:PutMetricAlarm",)),
+    ("AWS::Budgets::Budget", "budget", ("budgets:ModifyBudget",)),
+    ("AWS::SSM::Parameter", "always", ("ssm:PutParameter", "ssm:AddTagsToResource")),
+    ("AWS::IAM::ManagedPolicy", "always", ("iam:CreatePolicy",)),
+    ("AWS::IAM::Role", "acceptance", ("iam:CreateRole", "iam:PassRole", "iam:AttachRolePolicy")),
+    ("AWS::IAM::Role", "Grafana", ("iam:CreateRole", "iam:PassRole")),
+    ("AWS::IAM::Policy", "acceptance", ("iam:PutRolePolicy",)),
+    ("AWS::IAM::Policy", "Grafana", ("iam:PutRolePolicy",)),
+    ("AWS::Lambda::Function", "acceptance", ("lambda:CreateFunction",)),
+    ("AWS::StepFunctions::StateMachine", "acceptance", ("states:CreateStateMachine",)),
+    ("Custom::ClusterAcceptance", "acceptance", ("lambda:InvokeFunction",)),
     # ParallelCluster's own template: a function, its role and policies.
     (
         "AWS::CloudFormation::Stack",
-        _always,
+        "always",
         (
             "cloudformation:CreateStack",
             "iam:CreateRole",
@@ -126,7 +92,7 @@ RESOURCES: tuple[tuple[str, Condition, tuple[str, ...]], ...] = (
             "lambda:CreateFunction",
         ),
     ),
-    ("Custom::PclusterCluster", _always, ("lambda:InvokeFunction",)),
+    ("Custom::PclusterCluster", "always", ("lambda:InvokeFunction",)),
 )
 
 # A resource of each service as the deployment names it, for policies that allow only some resources; an action that is
@@ -154,7 +120,7 @@ ARNS = {
 
 def actions_needed(settings: Settings) -> list[str]:
     """Every action that making these stacks takes, sorted."""
-    return sorted({action for _, when, actions in RESOURCES if when(settings) for action in actions})
+    return sorted({action for _, when, actions in RESOURCES if WHEN[when](settings) for action in actions})
 
 
 def by_resource(actions: Iterable[str]) -> dict[str, list[str]]:

@@ -38,10 +38,7 @@ def _quota(settings: Settings, aws: Aws) -> Iterator[Answer]:
         yield ok(("storage", "fsx"), f"the cluster {settings.name} has a {family} file system already")
         return
     used = sum(item["StorageCapacity"] for item in systems)
-    yield from together(
-        _capacity(settings, family, used, capacity),
-        _count(family, len(systems), count),
-    )
+    yield from together(_capacity(settings, family, used, capacity), _count(family, len(systems), count))
 
 
 def _family(system: dict[str, Any]) -> str:
@@ -136,7 +133,11 @@ def _ports(
     settings: Settings, system: dict[str, Any], interfaces: Pending, groups: Pending, nodes: Pending | None
 ) -> Iterator[Answer]:
     """Without 988 nothing is mounted. The others are for what servers begin; many file systems do without for long."""
-    own = [item for item in interfaces.result()["NetworkInterfaces"] if _is_of(item, system)]
+    own = [
+        item
+        for item in interfaces.result()["NetworkInterfaces"]
+        if item["NetworkInterfaceId"] in system["NetworkInterfaceIds"]
+    ]
     names = sorted({group["GroupId"] for item in own for group in item["Groups"]})
     if not names:
         raise Unasked(f"the network interfaces of {system['FileSystemId']} are not to be seen")
@@ -161,10 +162,6 @@ def _ports(
     else:
         text = f"{who} does not let the nodes in on TCP {_range_list(closed)}"
         yield (fault if MOUNT_PORTS in closed else warning)(EXISTING, text, hint)
-
-
-def _is_of(interface: dict[str, Any], system: dict[str, Any]) -> bool:
-    return interface["NetworkInterfaceId"] in system["NetworkInterfaceIds"]
 
 
 def _range_list(ranges: list[tuple[int, int]]) -> str:

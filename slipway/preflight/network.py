@@ -91,12 +91,7 @@ def _addresses(settings: Settings) -> dict[Place, tuple[int, int]]:
 
 
 def _subnet(
-    settings: Settings,
-    path: Place,
-    id: str,
-    pending: Pending,
-    need: tuple[int, int],
-    instances: Instances,
+    settings: Settings, path: Place, id: str, pending: Pending, need: tuple[int, int], instances: Instances
 ) -> Iterator[Answer]:
     response = found(pending, *NO_SUBNET)
     if response is None:

@@ -38,17 +38,18 @@ def _simulate(
 
 def _denied(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """What is not allowed, one entry for each action and resource."""
-    return [result for entry in answer["EvaluationResults"] for result in _each(entry) if not _is_allowed(result)]
+    return [
+        result
+        for entry in answer["EvaluationResults"]
+        for result in _each(entry)
+        if result["EvalDecision"] != "allowed"
+    ]
 
 
 def _each(entry: dict[str, Any]) -> list[dict[str, Any]]:
     """IAM reports several resources as separate entries or as parts of one entry."""
     parts = entry.get("ResourceSpecificResults") or []
     return [{**entry, **part, "EvalDecision": part["EvalResourceDecision"]} for part in parts] or [entry]
-
-
-def _is_allowed(result: dict[str, Any]) -> bool:
-    return bool(result["EvalDecision"] == "allowed")
 
 
 def _is_conditional(result: dict[str, Any]) -> bool:

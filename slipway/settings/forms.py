@@ -120,6 +120,12 @@ def _text(name: str, pattern: str, must: str, example: str, why: str, source: st
     return Form(name=name, pattern=pattern, must=must, example=example, why=why, source=source)
 
 
+def _ec2_id(name: str, prefix: str, noun: str) -> Form:
+    example = f"{prefix}-0123456789abcdef0"
+    must, why = f"must be a {noun} id such as {example}", f"An id of another form is not that of a {noun}."
+    return _text(name, rf"{prefix}-([0-9a-f]{{8}}|[0-9a-f]{{17}})", must, example, why, EC2_IDS)
+
+
 CIDR_FORM = Form(
     name="cidr-form",
     must="must be an IPv4 network such as 10.0.0.0/16, with no host bits set",
@@ -240,39 +246,9 @@ QueueName = Annotated[
         f"{PCLUSTER}, NameValidator: 25 characters, lower case",
     ),
 ]
-VpcId = Annotated[
-    str,
-    _text(
-        "vpc-id",
-        r"vpc-([0-9a-f]{8}|[0-9a-f]{17})",
-        "must be a VPC id such as vpc-0123456789abcdef0",
-        "vpc-0123456789abcdef0",
-        "An id of another form is not that of a VPC.",
-        EC2_IDS,
-    ),
-]
-SubnetId = Annotated[
-    str,
-    _text(
-        "subnet-id",
-        r"subnet-([0-9a-f]{8}|[0-9a-f]{17})",
-        "must be a subnet id such as subnet-0123456789abcdef0",
-        "subnet-0123456789abcdef0",
-        "An id of another form is not that of a subnet.",
-        EC2_IDS,
-    ),
-]
-SecurityGroupId = Annotated[
-    str,
-    _text(
-        "security-group-id",
-        r"sg-([0-9a-f]{8}|[0-9a-f]{17})",
-        "must be a security group id such as sg-0123456789abcdef0",
-        "sg-0123456789abcdef0",
-        "An id of another form is not that of a security group.",
-        EC2_IDS,
-    ),
-]
+VpcId = Annotated[str, _ec2_id("vpc-id", "vpc", "VPC")]
+SubnetId = Annotated[str, _ec2_id("subnet-id", "subnet", "subnet")]
+SecurityGroupId = Annotated[str, _ec2_id("security-group-id", "sg", "security group")]
 ReservationId = Annotated[
     str,
     _text(

@@ -83,7 +83,11 @@ def _stacks(findings: Findings) -> Iterator[Problem]:
     for stack in findings.stacks:
         if not stack.is_there:
             if findings.is_deployed and stack.part not in findings.optional:
-                yield Problem(BUSY if _anything_busy(findings) else FAILED, stack.name, "there is no such stack")
+                yield Problem(
+                    BUSY if any(other.is_busy for other in findings.stacks) else FAILED,
+                    stack.name,
+                    "there is no such stack",
+                )
         elif stack.is_busy:
             level = FAILED if stack.failed else BUSY
             yield Problem(level, stack.name, f"{stack.status}{_first(stack)}")
@@ -92,10 +96,6 @@ def _stacks(findings: Findings) -> Iterator[Problem]:
             level = DEGRADED if stack.status == ROLLED_BACK else FAILED
             yield Problem(level, stack.name, f"{stack.status}{_first(stack)}", _stack_hint(stack))
     yield from (Problem(FAILED, "log of the nodes", line) for line in findings.logged)
-
-
-def _anything_busy(findings: Findings) -> bool:
-    return any(stack.is_busy for stack in findings.stacks)
 
 
 def _first(stack: Stack) -> str:

@@ -11,7 +11,7 @@ from arrange_services import allow, as_role, as_user, executing_role, linked_rol
 from preflight_cases import REGION, Case, check, denied, settings_of
 
 from rehearsal.cloud.model import ACCOUNT
-from slipway.preflight.actions import ARNS, RESOURCES, actions_needed, by_resource
+from slipway.preflight.actions import ARNS, RESOURCES, WHEN, actions_needed, by_resource
 from slipway.preflight.model import Answer, Status
 from slipway.settings import load_settings
 from tests.aws.preflight_aws import PreflightAws
@@ -171,7 +171,7 @@ def test_every_type_of_the_stacks_has_its_actions(tmp_path: Path, text: str) -> 
     templates = Assembly(tmp_path / "out").templates.values()
     made = {resource["Type"] for template in templates for resource in template.get("Resources", {}).values()}
     settings = load_settings(file)
-    assert made - {"AWS::CDK::Metadata"} == {kind for kind, when, _ in RESOURCES if when(settings)}
+    assert made - {"AWS::CDK::Metadata"} == {kind for kind, when, _ in RESOURCES if WHEN[when](settings)}
 
 
 def test_every_service_has_a_resource_to_try() -> None:

@@ -34,11 +34,8 @@ def _new_or_existing(s: Settings) -> Iterator[Finding]:
 
 def _prefix(s: Settings) -> Iterator[Finding]:
     if s.network.cidr and not LARGEST_PREFIX <= IPv4Network(s.network.cidr).prefixlen <= SMALLEST_PREFIX:
-        yield (
-            ("network", "cidr"),
-            f"a new VPC needs a prefix of /{LARGEST_PREFIX} to /{SMALLEST_PREFIX}",
-            "for example 10.0.0.0/16",
-        )
+        text = f"a new VPC needs a prefix of /{LARGEST_PREFIX} to /{SMALLEST_PREFIX}"
+        yield ("network", "cidr"), text, "for example 10.0.0.0/16"
 
 
 def _room(s: Settings) -> Iterator[Finding]:
@@ -59,11 +56,8 @@ def _docker_bridge(s: Settings) -> Iterator[Finding]:
 
 def _security_group(s: Settings) -> Iterator[Finding]:
     if s.network.security_group_id and not s.network.vpc_id:
-        yield (
-            ("network", "security_group_id"),
-            "belongs to an existing VPC, and Slipway makes a new one",
-            "leave it out, or give the ids of the VPC and its subnets",
-        )
+        text = "belongs to an existing VPC, and Slipway makes a new one"
+        yield ("network", "security_group_id"), text, "leave it out, or give the ids of the VPC and its subnets"
 
 
 def _one_subnet(s: Settings) -> Iterator[Finding]:
@@ -71,29 +65,20 @@ def _one_subnet(s: Settings) -> Iterator[Finding]:
         return
     queue = next((queue for queue in s.queues if queue.interfaces > 1), None)
     if queue:
-        yield (
-            ("network", "compute_subnet_id"),
-            f"is the head node's subnet too; {queue.instance_type} has several interfaces and gets no public address",
-            "take a private subnet with a route to AWS's services",
-        )
+        text = f"is the head node's subnet too; {queue.instance_type} has several interfaces and gets no public address"
+        yield ("network", "compute_subnet_id"), text, "take a private subnet with a route to AWS's services"
 
 
 def _ssh_without_key(s: Settings) -> Iterator[Finding]:
     if s.head_node.ssh_from and not s.head_node.key_pair:
-        yield (
-            ("head_node", "ssh_from"),
-            "opens SSH, but there is no key_pair to log in with",
-            "name a key pair, or leave both out and use Session Manager",
-        )
+        text = "opens SSH, but there is no key_pair to log in with"
+        yield ("head_node", "ssh_from"), text, "name a key pair, or leave both out and use Session Manager"
 
 
 def _ssh_from_everywhere(s: Settings) -> Iterator[Finding]:
     if s.head_node.ssh_from and IPv4Network(s.head_node.ssh_from).prefixlen == 0:
-        yield (
-            ("head_node", "ssh_from"),
-            "opens SSH to the whole internet",
-            "name your own range, or use Session Manager",
-        )
+        text = "opens SSH to the whole internet"
+        yield ("head_node", "ssh_from"), text, "name your own range, or use Session Manager"
 
 
 NETWORK_KEYS = ("network.cidr", "network.vpc_id", "network.head_node_subnet_id", "network.compute_subnet_id")

@@ -38,11 +38,8 @@ def _region_known(s: Settings) -> Iterator[Finding]:
 
 def _region_listed(s: Settings) -> Iterator[Finding]:
     if s.region in regions() and not regions()[s.region]["listed"]:
-        yield (
-            ("region",),
-            "is not in ParallelCluster's list of regions",
-            "look for it in the release notes of ParallelCluster",
-        )
+        text = "is not in ParallelCluster's list of regions"
+        yield ("region",), text, "look for it in the release notes of ParallelCluster"
 
 
 def _region_features(s: Settings) -> Iterator[Finding]:

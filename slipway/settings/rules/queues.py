@@ -13,47 +13,36 @@ RANGE = ("min_count", "max_count")
 RESERVATION = "queues.reservation"
 
 
-def _numbered(s: Settings) -> Iterator[tuple[int, Queue]]:
-    yield from enumerate(s.queues)
-
-
-def _has_range(queue: Queue) -> bool:
-    return not queue.model_fields_set.isdisjoint(RANGE)
-
-
 def _names_differ(s: Settings) -> Iterator[Finding]:
     seen: dict[str, int] = {}
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if queue.name in seen:
-            yield (
-                ("queues", index, "name"),
-                f"is also the name of queues[{seen[queue.name]}]",
-                "give each queue its own name",
-            )
+            text = f"is also the name of queues[{seen[queue.name]}]"
+            yield ("queues", index, "name"), text, "give each queue its own name"
         seen.setdefault(queue.name, index)
 
 
 def _name_default(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if queue.name == "default":
             yield ("queues", index, "name"), "is a name that ParallelCluster reserves", "take another name"
 
 
 def _count_both(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
-        if queue.count is not None and _has_range(queue):
+    for index, queue in enumerate(s.queues):
+        if queue.count is not None and not queue.model_fields_set.isdisjoint(RANGE):
             yield ("queues", index), "has both count and min_count/max_count", "give count, or the other two"
 
 
 def _count_missing(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if queue.count is None and "max_count" not in queue.model_fields_set:
             text = "needs count (static nodes) or max_count (dynamic nodes)"
             yield ("queues", index), text, "for example count: 2"
 
 
 def _count_order(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         has_range = queue.count is None and "max_count" in queue.model_fields_set
         if has_range and queue.max_count < max(queue.min_count, 1):
             text = f"must be at least 1 and at least min_count ({queue.min_count})"
@@ -61,21 +50,21 @@ def _count_order(s: Settings) -> Iterator[Finding]:
 
 
 def _efa_missing(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if queue.efa and not queue.instance.efa_interfaces:
             text = f"{queue.instance_type} has no EFA interface"
             yield ("queues", index, "efa"), text, "set efa: false, or take a type with EFA"
 
 
 def _efa_off(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if not queue.efa and queue.instance.network_cards > 1:
             text = f"without EFA NCCL uses none of the {queue.instance.network_cards} network cards of the type"
             yield ("queues", index, "efa"), text, "set efa: true"
 
 
 def _efa_unused(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         has_one = queue.instance.efa_interfaces == 1 and queue.instance.network_cards == 1
         if has_one and queue.instance.gpus and not queue.efa and queue.max_count > 1:
             text = f"{queue.instance_type} has an EFA interface, and the queue does not use it"
@@ -83,7 +72,7 @@ def _efa_unused(s: Settings) -> Iterator[Finding]:
 
 
 def _efa_placement(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         alone = queue.max_count < 2 or queue.reservation or queue.placement_group
         if queue.efa and queue.instance.efa_interfaces and not alone:
             text = "nodes with EFA and no reservation may be far apart"
@@ -91,36 +80,31 @@ def _efa_placement(s: Settings) -> Iterator[Finding]:
 
 
 def _spot_reservation(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if queue.reservation and queue.spot:
             text = "spot instances cannot come from a reservation"
             yield ("queues", index, "spot"), text, "set spot: false, or drop the reservation"
 
 
 def _placement_reservation(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if queue.reservation and queue.reservation.kind == "on-demand" and queue.placement_group is True:
-            yield (
-                ("queues", index, "placement_group"),
-                "a placement group that the reservation was not made in ends in insufficient capacity",
-                "set placement_group: false, or name the group that the reservation was made in",
-            )
-
-
-def _block_placement(s: Settings) -> Iterator[Finding]:
-    for index, queue in _numbered(s):
-        if queue.reservation and queue.reservation.kind == "capacity-block" and queue.placement_group:
-            yield (
-                ("queues", index, "placement_group"),
-                "a capacity block places its instances itself",
-                "set placement_group: false",
-            )
+            text = "a placement group that the reservation was not made in ends in insufficient capacity"
+            hint = "set placement_group: false, or name the group that the reservation was made in"
+            yield ("queues", index, "placement_group"), text, hint
 
 
 def _blocks(s: Settings) -> Iterator[tuple[int, Queue]]:
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if queue.reservation and queue.reservation.kind == "capacity-block":
             yield index, queue
+
+
+def _block_placement(s: Settings) -> Iterator[Finding]:
+    for index, queue in _blocks(s):
+        if queue.placement_group:
+            text = "a capacity block places its instances itself"
+            yield ("queues", index, "placement_group"), text, "set placement_group: false"
 
 
 def _block_static(s: Settings) -> Iterator[Finding]:
@@ -151,7 +135,7 @@ def _block_type(s: Settings) -> Iterator[Finding]:
 
 def _one_type(s: Settings) -> Iterator[Finding]:
     seen: dict[str, str] = {}
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if queue.reservation is None:
             continue
         other = seen.setdefault(queue.reservation.id, queue.instance_type)
@@ -162,7 +146,7 @@ def _one_type(s: Settings) -> Iterator[Finding]:
 
 def _one_kind(s: Settings) -> Iterator[Finding]:
     seen: dict[str, str] = {}
-    for index, queue in _numbered(s):
+    for index, queue in enumerate(s.queues):
         if queue.reservation is None:
             continue
         other = seen.setdefault(queue.reservation.id, queue.reservation.kind)

@@ -56,11 +56,7 @@ def _twice(s: Settings) -> Iterator[Finding]:
         seen: dict[str, str] = {}
         for key in table:
             if key.lower() in seen:
-                yield (
-                    (*place, key),
-                    f"is {seen[key.lower()]} again: Slurm ignores case",
-                    "keep one of them",
-                )
+                yield (*place, key), f"is {seen[key.lower()]} again: Slurm ignores case", "keep one of them"
             seen.setdefault(key.lower(), key)
 
 
@@ -74,11 +70,8 @@ def _munge_key(s: Settings) -> Iterator[Finding]:
     external = s.slurm.external_slurmdbd
     if external and not external.munge_key_secret_arn:
         text = "needs munge_key_secret_arn: both sides must have one key"
-        yield (
-            ("slurm", "external_slurmdbd"),
-            text,
-            "the ARN of the secret with the slurmdbd host's MUNGE key, in Base64",
-        )
+        hint = "the ARN of the secret with the slurmdbd host's MUNGE key, in Base64"
+        yield ("slurm", "external_slurmdbd"), text, hint
 
 
 def _in_clear(s: Settings) -> Iterator[Finding]:
@@ -90,11 +83,8 @@ def _in_clear(s: Settings) -> Iterator[Finding]:
 def _idle(s: Settings) -> Iterator[Finding]:
     given = "idle_minutes" in s.slurm.model_fields_set
     if given and all(queue.min_count == queue.max_count for queue in s.queues):
-        yield (
-            ("slurm", "idle_minutes"),
-            "has no effect: every node is static",
-            "leave it out, or give a queue max_count",
-        )
+        text = "has no effect: every node is static"
+        yield ("slurm", "idle_minutes"), text, "leave it out, or give a queue max_count"
 
 
 RULES = (

@@ -102,11 +102,9 @@ def _image_ecr(s: Settings) -> Iterator[Finding]:
         return
     for index, image in enumerate(s.images):
         if in_private_ecr(image):
-            yield (
-                ("images", index),
-                "is in a private registry of ECR, and no policy of the head node allows it to pull from there",
-                "add arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly to head_node.policy_arns",
-            )
+            text = "is in a private registry of ECR, and no policy of the head node allows it to pull from there"
+            hint = "add arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly to head_node.policy_arns"
+            yield ("images", index), text, hint
 
 
 def _image_tag(s: Settings) -> Iterator[Finding]:
@@ -114,11 +112,8 @@ def _image_tag(s: Settings) -> Iterator[Finding]:
         name = image.removeprefix("docker://").rpartition("/")[2].rpartition("#")[2]
         tag = name.partition("@")[0].partition(":")[2]
         if "@" not in name and tag in {"", "latest"}:
-            yield (
-                ("images", index),
-                "has no tag that stays the same: on another day it is another image",
-                "name a version",
-            )
+            text = "has no tag that stays the same: on another day it is another image"
+            yield ("images", index), text, "name a version"
 
 
 def _image_twice(s: Settings) -> Iterator[Finding]:

@@ -182,11 +182,7 @@ def _mount_id(s: Settings) -> Iterator[Finding]:
         prefix = ID_FORMS[mount.kind]
         digits = len(mount.id.partition("-")[2])
         if not mount.id.startswith(prefix) or (mount.kind != "efs" and digits != LONG_ID):
-            yield (
-                (*MOUNTS, index, "id"),
-                f"is not an id of the kind {mount.kind}",
-                f"for example {prefix}{'0' * 16}1",
-            )
+            yield (*MOUNTS, index, "id"), f"is not an id of the kind {mount.kind}", f"for example {prefix}{'0' * 16}1"
 
 
 def _mount_home(s: Settings) -> Iterator[Finding]:
