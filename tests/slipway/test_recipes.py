@@ -12,7 +12,7 @@ import pytest
 from slipway import explain, settings
 from slipway.settings import bad_files, check, page
 from slipway.settings.model import Settings, all_keys, key
-from slipway.settings.rules.rule import Finding, Rule
+from slipway.settings.rules.rule import Finding, rule
 from slipway.settings.source import parse_source
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,27 +41,19 @@ def test_a_new_setting_is_in_the_page_the_schema_and_the_check(monkeypatch: pyte
     assert [fault.message for fault in result.faults] == ["motd_lines = 21: must be less than or equal to 20"]
 
 
-def _name_too_short(s: Settings) -> Iterator[Finding]:
+@rule(why="Two letters are used by too many clusters.", source="Slipway", keys=("name",))
+def name_too_short(s: Settings) -> Iterator[Finding]:
     if len(s.name) < 3:
         yield ("name",), "is too short to be found in a list", "take three letters or more"
-
-
-RULE = Rule(
-    name="name-too-short",
-    why="Two letters are used by too many clusters.",
-    source="Slipway",
-    keys=("name",),
-    find=_name_too_short,
-)
 
 
 def test_a_new_rule_is_in_the_check_and_its_bad_file_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "name-too-short.yaml").write_text(json.dumps({**GOOD, "name": "ab"}), encoding="utf-8")
-    monkeypatch.setattr("slipway.settings.rules.RULES", (*check.RULES, RULE))
+    monkeypatch.setattr("slipway.settings.rules.RULES", (*check.RULES, name_too_short))
     monkeypatch.setattr(bad_files, "FOLDER", tmp_path)
-    monkeypatch.setattr(explain, "REASONS", (*check.REASONS, RULE))
+    monkeypatch.setattr(explain, "REASONS", (*check.REASONS, name_too_short))
     (fault,) = settings.examine(tmp_path / "name-too-short.yaml").faults
     assert fault.rule_name == "name-too-short"
     (row,) = explain.explain("name-too-short")

@@ -10,15 +10,9 @@ from slipway.settings.rules import acceptance, network, place, queues, slurm, so
 from slipway.settings.rules.rule import Rule
 from slipway.settings.source import Place, Source
 
-RULES: tuple[Rule, ...] = (
-    *place.RULES,
-    *network.RULES,
-    *queues.RULES,
-    *storage.RULES,
-    *slurm.RULES,
-    *software.RULES,
-    *acceptance.RULES,
-)
+SUBJECTS = (place, network, queues, storage, slurm, software, acceptance)
+RULES = tuple(rule for subject in SUBJECTS for rule in vars(subject).values() if isinstance(rule, Rule))
+"""Every rule: by subject, then in the order of its module."""
 
 
 def rule_faults(settings: Settings, source: Source, bad_places: Collection[Place] = ()) -> list[Fault]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from slipway.places import ACCEPTANCE
 from slipway.settings.model import Queue, Settings
-from slipway.settings.rules.rule import COUNT_KEYS, Finding, Rule
+from slipway.settings.rules.rule import COUNT_KEYS, Finding, rule, warning
 
 LIMITS_FILE = ACCEPTANCE / "limits/limits.json"
 WARM_UP = 4  # measured iterations for each warm-up iteration; slipway/bundle.py uses it too
@@ -17,6 +17,9 @@ MIB, GIB = 1 << 20, 1 << 30
 BUFFERS = 3  # to send, to receive, to compare with
 NETWORK_BOUND, MOST_APART = 4, 4  # nodes of an all_reduce, factor; acceptance/limits/interpolate.py
 SIDES = 2  # nccl-tests measures out of place and in place
+QUEUE_KEYS = ("queues.instance_type", *COUNT_KEYS, "acceptance.nodes", "acceptance.scenario")
+SWEEP_KEYS = ("acceptance.min_bytes", "acceptance.max_bytes")
+LIMIT_KEYS = ("acceptance.limits",)
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +53,13 @@ def _largest_buffer(memory: int) -> int:
     return (memory - spare) // BUFFERS
 
 
-def _sweep_memory(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="nccl-tests keeps three buffers of the largest size, spares up to 5 GiB, and cuts a larger sweep: what "
+    "was to be measured at the end is not.",
+    source="nccl-tests src/common.cu, memMaxBytes; nccl-tests issue 322",
+    keys=(*QUEUE_KEYS, *SWEEP_KEYS),
+)
+def sweep_memory(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
     most = _largest_buffer(queue.instance.gpu_memory_mib * MIB) if queue else 0
     if queue and _last_size(s) > most:
@@ -58,18 +67,34 @@ def _sweep_memory(s: Settings) -> Iterator[Finding]:
         yield ("acceptance", "max_bytes"), text, "take a smaller size, and limits at sizes that are measured"
 
 
-def _sweep(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="A sweep goes from the small size to the large one; this one would measure nothing.",
+    source="nccl-tests README: -b, -e, -f",
+    keys=SWEEP_KEYS,
+)
+def sweep_order(s: Settings) -> Iterator[Finding]:
     if s.acceptance.min_bytes > s.acceptance.max_bytes:
         yield ("acceptance", "min_bytes"), "is larger than max_bytes", "swap them"
 
 
-def _needs_gpus(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="nccl-tests runs on GPUs.",
+    source="nccl-tests README",
+    keys=("queues.instance_type", "acceptance.scenario"),
+)
+def acceptance_gpus(s: Settings) -> Iterator[Finding]:
     if s.acceptance.scenario != "none" and s.gpu_queue is None:
         text = "needs a queue with GPUs"
         yield ("acceptance", "scenario"), text, "set scenario: none for a cluster without GPUs"
 
 
-def _needs_nodes(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="Acceptance judges the nodes that are there when the cluster is ready; dynamic ones start, and cost, only "
+    "when they are asked for by number.",
+    source="Slipway: stacks/acceptance.py",
+    keys=(*QUEUE_KEYS, "queues.name"),
+)
+def acceptance_nodes(s: Settings) -> Iterator[Finding]:
     queue = s.gpu_queue
     if s.acceptance.scenario != "none" and queue and s.judged_nodes < 1 <= queue.max_count:
         text = f"queue {queue.name} has no static node to judge"
@@ -77,14 +102,24 @@ def _needs_nodes(s: Settings) -> Iterator[Finding]:
         yield ("acceptance", "scenario"), text, hint
 
 
-def _nodes_in_range(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="More nodes than there can be are never there; static nodes that are left out would be accepted unseen.",
+    source="Slipway: stacks/acceptance.py",
+    keys=(*QUEUE_KEYS, "queues.name"),
+)
+def acceptance_node_count(s: Settings) -> Iterator[Finding]:
     queue, nodes = s.gpu_queue, s.acceptance.nodes
     if queue and nodes and not queue.min_count <= nodes <= queue.max_count:
         text = f"queue {queue.name} has {queue.min_count} to {queue.max_count} nodes"
         yield ("acceptance", "nodes"), text, "take a number from that range, or leave it out for the static ones"
 
 
-def _limit_nodes(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="No measurement is ever compared with such a limit.",
+    source="Slipway: acceptance/limits",
+    keys=(*QUEUE_KEYS, *LIMIT_KEYS, "queues.name"),
+)
+def limit_nodes(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
     for index, limit in enumerate(s.acceptance.limits):
         if queue and limit.nodes > queue.max_count:
@@ -92,7 +127,12 @@ def _limit_nodes(s: Settings) -> Iterator[Finding]:
             yield ("acceptance", "limits", index, "nodes"), text, "limits are for this cluster's node counts"
 
 
-def _limit_size(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="No measurement is compared with a limit at a size that is not measured.",
+    source="nccl-tests README: -f 2 doubles the size",
+    keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
+)
+def limit_size(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
     for index, limit in enumerate(s.acceptance.limits):
         if queue and limit.nodes == s.judged_nodes and not _visited(s, limit.size):
@@ -100,7 +140,12 @@ def _limit_size(s: Settings) -> Iterator[Finding]:
             yield ("acceptance", "limits", index, "size"), text, "take such a size"
 
 
-def _limit_order(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="Below the lower of the two a cluster has failed; a warning level below it is never reached.",
+    source="Slipway: acceptance/limits",
+    keys=LIMIT_KEYS,
+)
+def limit_order(s: Settings) -> Iterator[Finding]:
     for index, limit in enumerate(s.acceptance.limits):
         if limit.warn_below_gb_per_s is not None and limit.warn_below_gb_per_s < limit.fail_below_gb_per_s:
             text = f"is below fail_below_gb_per_s ({limit.fail_below_gb_per_s})"
@@ -148,7 +193,13 @@ def _range(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _limit_unknown(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="A measurement without a limit to compare with is not accepted; without this rule that is reported at the "
+    "very end.",
+    source="acceptance/limits/limits.json",
+    keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
+)
+def limit_unknown(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
     own = queue and any(limit.nodes == s.judged_nodes and _visited(s, limit.size) for limit in s.acceptance.limits)
     if queue is None or own or _limits_of(s, queue):
@@ -162,7 +213,13 @@ def _limit_unknown(s: Settings) -> Iterator[Finding]:
     )
 
 
-def _timeout(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="The time-out would fail a cluster whose measurement is good. Counted are two sides of every size, "
+    "with warm-up, at the speed of the lowest limit.",
+    source="nccl-tests PERFORMANCE.md: bus bandwidth of all_reduce; slipway/bundle.py",
+    keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS, "acceptance.iterations", "acceptance.timeout_minutes"),
+)
+def acceptance_time(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
     limits = _limits_of(s, queue) if queue else []
     if queue is None or not limits:
@@ -177,110 +234,22 @@ def _timeout(s: Settings) -> Iterator[Finding]:
         yield ("acceptance", "timeout_minutes"), text, "a smaller max_bytes or fewer iterations"
 
 
-def _grafana(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="The dashboards read from Amazon Managed Prometheus alone.",
+    source="Slipway: stacks/observability.py",
+    keys=("observability.grafana", "observability.prometheus"),
+)
+def grafana_without_prometheus(s: Settings) -> Iterator[Finding]:
     if s.observability.grafana and not s.observability.prometheus:
         text = "Grafana would have nothing to show"
         yield ("observability", "grafana"), text, "set prometheus: true, or grafana: false"
 
 
-def _budget(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="A budget only sends messages; AWS Budgets needs an address for each notification.",
+    source="AWS Budgets API reference, Subscriber",
+    keys=("budget", "observability.alert_email"),
+)
+def budget_reader(s: Settings) -> Iterator[Finding]:
     if s.budget and not s.observability.alert_email:
         yield ("budget",), "needs an address to report to", "set observability.alert_email"
-
-
-QUEUE_KEYS = ("queues.instance_type", *COUNT_KEYS, "acceptance.nodes", "acceptance.scenario")
-SWEEP_KEYS = ("acceptance.min_bytes", "acceptance.max_bytes")
-LIMIT_KEYS = ("acceptance.limits",)
-RULES = (
-    Rule(
-        name="sweep-order",
-        why="A sweep goes from the small size to the large one; this one would measure nothing.",
-        source="nccl-tests README: -b, -e, -f",
-        keys=SWEEP_KEYS,
-        find=_sweep,
-    ),
-    Rule(
-        name="sweep-memory",
-        severity="warning",
-        why="nccl-tests keeps three buffers of the largest size, spares up to 5 GiB, and cuts a larger sweep: what "
-        "was to be measured at the end is not.",
-        source="nccl-tests src/common.cu, memMaxBytes; nccl-tests issue 322",
-        keys=(*QUEUE_KEYS, *SWEEP_KEYS),
-        find=_sweep_memory,
-    ),
-    Rule(
-        name="acceptance-gpus",
-        why="nccl-tests runs on GPUs.",
-        source="nccl-tests README",
-        keys=("queues.instance_type", "acceptance.scenario"),
-        find=_needs_gpus,
-    ),
-    Rule(
-        name="acceptance-nodes",
-        why="Acceptance judges the nodes that are there when the cluster is ready; dynamic ones start, and cost, only "
-        "when they are asked for by number.",
-        source="Slipway: stacks/acceptance.py",
-        keys=(*QUEUE_KEYS, "queues.name"),
-        find=_needs_nodes,
-    ),
-    Rule(
-        name="acceptance-node-count",
-        why="More nodes than there can be are never there; static nodes that are left out would be accepted unseen.",
-        source="Slipway: stacks/acceptance.py",
-        keys=(*QUEUE_KEYS, "queues.name"),
-        find=_nodes_in_range,
-    ),
-    Rule(
-        name="limit-nodes",
-        why="No measurement is ever compared with such a limit.",
-        source="Slipway: acceptance/limits",
-        keys=(*QUEUE_KEYS, *LIMIT_KEYS, "queues.name"),
-        find=_limit_nodes,
-    ),
-    Rule(
-        name="limit-size",
-        why="No measurement is compared with a limit at a size that is not measured.",
-        source="nccl-tests README: -f 2 doubles the size",
-        keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
-        find=_limit_size,
-    ),
-    Rule(
-        name="limit-order",
-        why="Below the lower of the two a cluster has failed; a warning level below it is never reached.",
-        source="Slipway: acceptance/limits",
-        keys=LIMIT_KEYS,
-        find=_limit_order,
-    ),
-    Rule(
-        name="limit-unknown",
-        why="A measurement without a limit to compare with is not accepted; without this rule that is reported at the "
-        "very end.",
-        source="acceptance/limits/limits.json",
-        keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
-        find=_limit_unknown,
-    ),
-    Rule(
-        name="acceptance-time",
-        severity="warning",
-        why="The time-out would fail a cluster whose measurement is good. Counted are two sides of every size, "
-        "with warm-up, at the speed of the lowest limit.",
-        source="nccl-tests PERFORMANCE.md: bus bandwidth of all_reduce; slipway/bundle.py",
-        keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS, "acceptance.iterations", "acceptance.timeout_minutes"),
-        find=_timeout,
-    ),
-    Rule(
-        name="grafana-without-prometheus",
-        severity="warning",
-        why="The dashboards read from Amazon Managed Prometheus alone.",
-        source="Slipway: stacks/observability.py",
-        keys=("observability.grafana", "observability.prometheus"),
-        find=_grafana,
-    ),
-    Rule(
-        name="budget-reader",
-        why="A budget only sends messages; AWS Budgets needs an address for each notification.",
-        source="AWS Budgets API reference, Subscriber",
-        keys=("budget", "observability.alert_email"),
-        find=_budget,
-    ),
-)

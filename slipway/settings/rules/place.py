@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from slipway.regions import regions
 from slipway.settings.model import Settings
-from slipway.settings.rules.rule import PCLUSTER, Finding, Rule
+from slipway.settings.rules.rule import PCLUSTER, Finding, rule, warning
 from slipway.settings.source import Place
 from slipway.stack_names import STACKS
 from slipway.text import did_you_mean
@@ -22,27 +22,55 @@ UNSUPPORTED = {
     "fsx-openzfs": ("us-iso",),
     "fsx-ontap": ("us-iso-w",),
 }
+ARN_KEYS = (
+    "region",
+    "ngc_secret_arn",
+    "slurm.database.password_secret_arn",
+    "slurm.external_slurmdbd.munge_key_secret_arn",
+)
 
 
-def _name_like_a_stack(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="ParallelCluster makes a CloudFormation stack with the cluster's name. Two clusters whose names differ "
+    "only in such an ending get in each other's way.",
+    source="Slipway: the names of its stacks in app.py",
+    keys=("name",),
+)
+def name_like_a_stack(s: Settings) -> Iterator[Finding]:
     for stack in STACKS:
         if s.name.endswith(f"-{stack}"):
             other = s.name.removesuffix(f"-{stack}")
             yield ("name",), f"is the name of the {stack} stack of a cluster called {other}", f"leave out -{stack}"
 
 
-def _region_known(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="Nothing can be created in a region that does not exist.",
+    source="botocore's list of regions, in slipway/data/regions.json",
+    keys=("region",),
+)
+def region_unknown(s: Settings) -> Iterator[Finding]:
     if s.region not in regions():
         yield ("region",), "is not an AWS region", did_you_mean(s.region, regions())
 
 
-def _region_listed(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="ParallelCluster refuses regions that it does not support. Its list comes from S3 and can be newer "
+    "than the one of the release.",
+    source=f"{PCLUSTER}, RegionValidator and resources/supported-regions",
+    keys=("region",),
+)
+def region_not_listed(s: Settings) -> Iterator[Finding]:
     if s.region in regions() and not regions()[s.region]["listed"]:
         text = "is not in ParallelCluster's list of regions"
         yield ("region",), text, "look for it in the release notes of ParallelCluster"
 
 
-def _region_features(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="ParallelCluster refuses features that the isolated regions do not have.",
+    source=f"{PCLUSTER}, FeatureRegionValidator and UNSUPPORTED_FEATURES_MAP",
+    keys=("region", "queues.reservation", "storage.mounts"),
+)
+def region_feature(s: Settings) -> Iterator[Finding]:
     used: list[tuple[Place, str]] = [
         (("queues", index, "reservation", "kind"), queue.reservation.kind)
         for index, queue in enumerate(s.queues)
@@ -54,13 +82,23 @@ def _region_features(s: Settings) -> Iterator[Finding]:
             yield path, f"ParallelCluster has no {kind} in {s.region}", "take another region, or another kind"
 
 
-def _zone_in_region(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="A zone's name begins with its region; a whole cluster is in one zone.",
+    source="EC2 user guide, regions and zones",
+    keys=("region", "zone"),
+)
+def zone_in_region(s: Settings) -> Iterator[Finding]:
     if s.zone[:-1] != s.region:
         hint = f"write {s.region}{s.zone[-1]}, or change the region"
         yield ("zone",), f"is not a zone of the region {s.region}", hint
 
 
-def _zone_letter(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="A zone that the region does not have fails when the subnets are made. AWS adds new zones now and then.",
+    source="EC2 DescribeAvailabilityZones, in slipway/data/regions.json",
+    keys=("region", "zone"),
+)
+def zone_letter(s: Settings) -> Iterator[Finding]:
     letters = regions().get(s.region, {}).get("zones", "")
     if s.zone[:-1] == s.region and letters and s.zone[-1] not in {*letters, *LETTERS_EVERYWHERE}:
         known = ", ".join(f"{s.region}{letter}" for letter in letters)
@@ -76,21 +114,23 @@ def _arns(s: Settings) -> Iterator[tuple[Place, str]]:
         yield ("slurm", "external_slurmdbd", "munge_key_secret_arn"), s.slurm.external_slurmdbd.munge_key_secret_arn
 
 
-ARN_KEYS = (
-    "region",
-    "ngc_secret_arn",
-    "slurm.database.password_secret_arn",
-    "slurm.external_slurmdbd.munge_key_secret_arn",
+@rule(
+    why="Nodes read a secret from Secrets Manager of their own region; one of another region is not found at boot.",
+    source="Secrets Manager user guide: a secret belongs to one region",
+    keys=ARN_KEYS,
 )
-
-
-def _secret_region(s: Settings) -> Iterator[Finding]:
+def secret_region(s: Settings) -> Iterator[Finding]:
     for path, arn in _arns(s):
         if arn.split(":")[3] != s.region:
             yield path, f"is not in the region {s.region}", "make the secret in the cluster's region"
 
 
-def _partition(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="ARNs of another partition (China, GovCloud) name nothing here.",
+    source="IAM user guide, ARN format; slipway/data/regions.json",
+    keys=(*ARN_KEYS, "head_node.policy_arns", "queues.policy_arns"),
+)
+def arn_partition(s: Settings) -> Iterator[Finding]:
     arns = list(_arns(s))
     arns += [(("head_node", "policy_arns", index), arn) for index, arn in enumerate(s.head_node.policy_arns)]
     for number, queue in enumerate(s.queues):
@@ -101,7 +141,12 @@ def _partition(s: Settings) -> Iterator[Finding]:
             yield path, f"is not in the partition of {s.region}", f"an ARN there begins with arn:{partition}:"
 
 
-def _tag_reserved(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="AWS and ParallelCluster refuse tags with their own prefixes; budget and clean-up rely on the tag project.",
+    source=f"{PCLUSTER}, validate_no_reserved_tag; tagging rules of AWS; app.py",
+    keys=("tags",),
+)
+def tag_reserved(s: Settings) -> Iterator[Finding]:
     for key in s.tags:
         if key.lower().startswith(RESERVED_TAGS):
             prefix = key[: key.index(":") + 1]
@@ -110,86 +155,12 @@ def _tag_reserved(s: Settings) -> Iterator[Finding]:
             yield ("tags", key), "Slipway sets this tag to the cluster's name", "leave it out, or take another key"
 
 
-def _tag_count(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="A resource has at most 50 tags, and ParallelCluster keeps ten of them for itself.",
+    source=f"{PCLUSTER}, ComputeResourceTagsValidator, MAX_TAGS_COUNT = 40",
+    keys=("tags",),
+)
+def tag_count(s: Settings) -> Iterator[Finding]:
     if len(s.tags) > MAX_TAGS - 1:
         text = f"has {len(s.tags)} tags; there can be {MAX_TAGS - 1} in addition to Slipway's"
         yield ("tags",), text, "leave some out"
-
-
-RULES = (
-    Rule(
-        name="name-like-a-stack",
-        severity="warning",
-        why="ParallelCluster makes a CloudFormation stack with the cluster's name. Two clusters whose names differ "
-        "only in such an ending get in each other's way.",
-        source="Slipway: the names of its stacks in app.py",
-        keys=("name",),
-        find=_name_like_a_stack,
-    ),
-    Rule(
-        name="region-unknown",
-        why="Nothing can be created in a region that does not exist.",
-        source="botocore's list of regions, in slipway/data/regions.json",
-        keys=("region",),
-        find=_region_known,
-    ),
-    Rule(
-        name="region-not-listed",
-        severity="warning",
-        why="ParallelCluster refuses regions that it does not support. Its list comes from S3 and can be newer "
-        "than the one of the release.",
-        source=f"{PCLUSTER}, RegionValidator and resources/supported-regions",
-        keys=("region",),
-        find=_region_listed,
-    ),
-    Rule(
-        name="region-feature",
-        why="ParallelCluster refuses features that the isolated regions do not have.",
-        source=f"{PCLUSTER}, FeatureRegionValidator and UNSUPPORTED_FEATURES_MAP",
-        keys=("region", "queues.reservation", "storage.mounts"),
-        find=_region_features,
-    ),
-    Rule(
-        name="zone-in-region",
-        why="A zone's name begins with its region; a whole cluster is in one zone.",
-        source="EC2 user guide, regions and zones",
-        keys=("region", "zone"),
-        find=_zone_in_region,
-    ),
-    Rule(
-        name="zone-letter",
-        severity="warning",
-        why="A zone that the region does not have fails when the subnets are made. AWS adds new zones now and then.",
-        source="EC2 DescribeAvailabilityZones, in slipway/data/regions.json",
-        keys=("region", "zone"),
-        find=_zone_letter,
-    ),
-    Rule(
-        name="secret-region",
-        why="Nodes read a secret from Secrets Manager of their own region; one of another region is not found at boot.",
-        source="Secrets Manager user guide: a secret belongs to one region",
-        keys=ARN_KEYS,
-        find=_secret_region,
-    ),
-    Rule(
-        name="arn-partition",
-        why="ARNs of another partition (China, GovCloud) name nothing here.",
-        source="IAM user guide, ARN format; slipway/data/regions.json",
-        keys=(*ARN_KEYS, "head_node.policy_arns", "queues.policy_arns"),
-        find=_partition,
-    ),
-    Rule(
-        name="tag-reserved",
-        why="AWS and ParallelCluster refuse tags with their own prefixes; budget and clean-up rely on the tag project.",
-        source=f"{PCLUSTER}, validate_no_reserved_tag; tagging rules of AWS; app.py",
-        keys=("tags",),
-        find=_tag_reserved,
-    ),
-    Rule(
-        name="tag-count",
-        why="A resource has at most 50 tags, and ParallelCluster keeps ten of them for itself.",
-        source=f"{PCLUSTER}, ComputeResourceTagsValidator, MAX_TAGS_COUNT = 40",
-        keys=("tags",),
-        find=_tag_count,
-    ),
-)

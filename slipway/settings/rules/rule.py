@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Literal
 
 from slipway.settings.forms import PCLUSTER
 from slipway.settings.model import Settings
 from slipway.settings.source import Place, Reason
 
-__all__ = ["COUNT_KEYS", "PCLUSTER", "Find", "Finding", "Rule", "Severity"]
+__all__ = ["COUNT_KEYS", "PCLUSTER", "Find", "Finding", "Rule", "Severity", "repeated", "rule", "warning"]
 
 Finding = tuple[Place, str, str]
 """The place, what is wrong there, and the repair."""
@@ -34,3 +35,27 @@ class Rule(Reason):
     find: Find
     severity: Severity = "fault"
     across: bool = False
+
+
+def rule(
+    *, why: str, source: str, keys: tuple[str, ...], severity: Severity = "fault", across: bool = False
+) -> Callable[[Find], Rule]:
+    """Make a rule of the function below: `efa_missing` finds what breaks the rule `efa-missing`."""
+
+    def rule_of(find: Find) -> Rule:
+        name = find.__name__.replace("_", "-")
+        return Rule(name=name, why=why, source=source, keys=keys, find=find, severity=severity, across=across)
+
+    return rule_of
+
+
+warning = functools.partial(rule, severity="warning")
+"""A rule that warns: the settings can be deployed although they break it."""
+
+
+def repeated(values: Iterable[Hashable]) -> Iterator[tuple[int, int]]:
+    """Return the number of each value that is there before, with the number of the first that is equal."""
+    first: dict[Hashable, int] = {}
+    for number, value in enumerate(values):
+        if first.setdefault(value, number) != number:
+            yield number, first[value]

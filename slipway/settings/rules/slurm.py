@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from slipway.settings.model import Settings
-from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, Rule
+from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, repeated, rule, warning
 from slipway.settings.source import Place
 
 # pcluster/validators/slurm_settings_validator.py, SLURM_SETTINGS_DENY_LIST: names without regard to case
@@ -28,45 +28,80 @@ def _denied(settings: Mapping[str, object], words: set[str], place: Place, owner
             yield (*place, key), f"is a parameter that {owner} sets itself", "leave it out"
 
 
-def _slurm_denied(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="ParallelCluster writes these lines of slurm.conf itself and refuses others.",
+    source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST SlurmConf",
+    keys=("slurm.settings",),
+)
+def slurm_denied(s: Settings) -> Iterator[Finding]:
     yield from _denied(s.slurm.settings, DENIED, ("slurm", "settings"), "ParallelCluster")
 
 
-def _slurm_denied_accounting(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="With accounting switched on, ParallelCluster writes these lines too.",
+    source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST Accounting",
+    keys=("slurm.settings", "slurm.database"),
+)
+def slurm_denied_accounting(s: Settings) -> Iterator[Finding]:
     if s.slurm.database:
         yield from _denied(s.slurm.settings, DENIED_ACCOUNTING, ("slurm", "settings"), "accounting")
 
 
-def _queue_denied(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="ParallelCluster writes these parameters of a partition itself and refuses others.",
+    source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST Queue",
+    keys=("queues.slurm_settings",),
+)
+def slurm_denied_queue(s: Settings) -> Iterator[Finding]:
     for index, queue in enumerate(s.queues):
         place: Place = ("queues", index, "slurm_settings")
         yield from _denied(queue.slurm_settings, DENIED_QUEUE, place, "ParallelCluster")
 
 
-def _node_names(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="ParallelCluster's daemons take every such node for one of theirs and terminate what they do not know.",
+    source=f"{PCLUSTER}, CustomSlurmNodeNamesValidator",
+    keys=("slurm.settings",),
+)
+def slurm_node_name(s: Settings) -> Iterator[Finding]:
     for key, value in s.slurm.settings.items():
         if key.lower() == "nodename" and any(part in str(value) for part in NODE_PARTS):
             yield ("slurm", "settings", key), "-st- and -dy- mark ParallelCluster's own nodes", "rename the node"
 
 
-def _twice(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="Slurm reads its parameters without regard to case: the later line wins, and the file does not "
+    "show which one that is.",
+    source="slurm.conf manual page",
+    keys=("slurm.settings", "queues.slurm_settings"),
+)
+def slurm_key_twice(s: Settings) -> Iterator[Finding]:
     tables: list[tuple[Place, Mapping[str, object]]] = [(("slurm", "settings"), s.slurm.settings)]
     tables += [(("queues", index, "slurm_settings"), queue.slurm_settings) for index, queue in enumerate(s.queues)]
     for place, table in tables:
-        seen: dict[str, str] = {}
-        for key in table:
-            if key.lower() in seen:
-                yield (*place, key), f"is {seen[key.lower()]} again: Slurm ignores case", "keep one of them"
-            seen.setdefault(key.lower(), key)
+        keys = list(table)
+        for number, first in repeated(key.lower() for key in keys):
+            yield (*place, keys[number]), f"is {keys[first]} again: Slurm ignores case", "keep one of them"
 
 
-def _two_databases(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="Either the head node's slurmdbd writes to a database, or an external slurmdbd does.",
+    source=f"{PCLUSTER}, ExternalSlurmdbdVsDatabaseIncompatibility",
+    keys=("slurm.database", "slurm.external_slurmdbd"),
+)
+def accounting_twice(s: Settings) -> Iterator[Finding]:
     if s.slurm.database and s.slurm.external_slurmdbd:
         text = "Slurm keeps its accounting in one place, and database is set too"
         yield ("slurm", "external_slurmdbd"), text, "leave out one of them"
 
 
-def _munge_key(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="slurmctld and slurmdbd trust each other by a common MUNGE key; ParallelCluster makes its own unless "
+    "the settings name one.",
+    source=f"{PCLUSTER}, ExternalSlurmdbdRequiresCustomMungeKey",
+    keys=("slurm.external_slurmdbd",),
+)
+def slurmdbd_munge_key(s: Settings) -> Iterator[Finding]:
     external = s.slurm.external_slurmdbd
     if external and not external.munge_key_secret_arn:
         text = "needs munge_key_secret_arn: both sides must have one key"
@@ -74,85 +109,24 @@ def _munge_key(s: Settings) -> Iterator[Finding]:
         yield ("slurm", "external_slurmdbd"), text, hint
 
 
-def _in_clear(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="Job names, users and commands are readable on the network between the two.",
+    source=f"{PCLUSTER}, ExternalSlurmdbdTrafficNotEncrypted",
+    keys=("slurm.external_slurmdbd",),
+)
+def slurmdbd_in_clear(s: Settings) -> Iterator[Finding]:
     if s.slurm.external_slurmdbd:
         text = "the traffic with an external slurmdbd is not encrypted"
         yield ("slurm", "external_slurmdbd"), text, "keep both in one trusted network"
 
 
-def _idle(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="Static nodes never end when they are idle: a user who expects that keeps paying.",
+    source="ParallelCluster user guide, ScaledownIdletime: dynamic nodes only",
+    keys=("slurm.idle_minutes", *COUNT_KEYS),
+)
+def idle_without_effect(s: Settings) -> Iterator[Finding]:
     given = "idle_minutes" in s.slurm.model_fields_set
     if given and all(queue.min_count == queue.max_count for queue in s.queues):
         text = "has no effect: every node is static"
         yield ("slurm", "idle_minutes"), text, "leave it out, or give a queue max_count"
-
-
-RULES = (
-    Rule(
-        name="slurm-denied",
-        why="ParallelCluster writes these lines of slurm.conf itself and refuses others.",
-        source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST SlurmConf",
-        keys=("slurm.settings",),
-        find=_slurm_denied,
-    ),
-    Rule(
-        name="slurm-denied-accounting",
-        why="With accounting switched on, ParallelCluster writes these lines too.",
-        source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST Accounting",
-        keys=("slurm.settings", "slurm.database"),
-        find=_slurm_denied_accounting,
-    ),
-    Rule(
-        name="slurm-denied-queue",
-        why="ParallelCluster writes these parameters of a partition itself and refuses others.",
-        source=f"{PCLUSTER}, CustomSlurmSettingsValidator, SLURM_SETTINGS_DENY_LIST Queue",
-        keys=("queues.slurm_settings",),
-        find=_queue_denied,
-    ),
-    Rule(
-        name="slurm-node-name",
-        why="ParallelCluster's daemons take every such node for one of theirs and terminate what they do not know.",
-        source=f"{PCLUSTER}, CustomSlurmNodeNamesValidator",
-        keys=("slurm.settings",),
-        find=_node_names,
-    ),
-    Rule(
-        name="slurm-key-twice",
-        why="Slurm reads its parameters without regard to case: the later line wins, and the file does not "
-        "show which one that is.",
-        source="slurm.conf manual page",
-        keys=("slurm.settings", "queues.slurm_settings"),
-        find=_twice,
-    ),
-    Rule(
-        name="accounting-twice",
-        why="Either the head node's slurmdbd writes to a database, or an external slurmdbd does.",
-        source=f"{PCLUSTER}, ExternalSlurmdbdVsDatabaseIncompatibility",
-        keys=("slurm.database", "slurm.external_slurmdbd"),
-        find=_two_databases,
-    ),
-    Rule(
-        name="slurmdbd-munge-key",
-        why="slurmctld and slurmdbd trust each other by a common MUNGE key; ParallelCluster makes its own unless "
-        "the settings name one.",
-        source=f"{PCLUSTER}, ExternalSlurmdbdRequiresCustomMungeKey",
-        keys=("slurm.external_slurmdbd",),
-        find=_munge_key,
-    ),
-    Rule(
-        name="slurmdbd-in-clear",
-        severity="warning",
-        why="Job names, users and commands are readable on the network between the two.",
-        source=f"{PCLUSTER}, ExternalSlurmdbdTrafficNotEncrypted",
-        keys=("slurm.external_slurmdbd",),
-        find=_in_clear,
-    ),
-    Rule(
-        name="idle-without-effect",
-        severity="warning",
-        why="Static nodes never end when they are idle: a user who expects that keeps paying.",
-        source="ParallelCluster user guide, ScaledownIdletime: dynamic nodes only",
-        keys=("slurm.idle_minutes", *COUNT_KEYS),
-        find=_idle,
-    ),
-)

@@ -13,7 +13,7 @@ from slipway import node_steps
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import FILES
 from slipway.settings.model import Script, Settings
-from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, Rule
+from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, repeated, rule, warning
 from slipway.settings.source import Place
 
 SOFTWARE_TABLE = FILES / "nodes/software.tsv"
@@ -33,16 +33,28 @@ MOST_SECURITY_GROUPS, OUR_SECURITY_GROUPS = 5, 2  # VPC quotas, per network inte
 PRIVATE_ECR = re.compile(r"docker://\d{12}\.dkr\.ecr\.")
 
 NODE_TIMEOUT_S = 2100  # pcluster/constants.py NODE_BOOTSTRAP_TIMEOUT
+PAIR_KEYS = ("nccl.source", "nccl.nccl_version", "nccl.ofi_version")
+RELEASE_NOTES = "release notes of aws/aws-ofi-nccl, in slipway/data/nccl_pairs.json"
 
 
-def _head_memory(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="The head node runs Slurm's controller, Prometheus and the exporters; out of memory, the whole cluster fails.",
+    source="Slipway: 8 GiB, what the smallest type of the examples' families has",
+    keys=("head_node.instance_type",),
+)
+def head_node_memory(s: Settings) -> Iterator[Finding]:
     head = INSTANCE_TYPES[s.head_node.instance_type]
     if head.memory_gib < HEAD_NODE_MIN_MEMORY_GIB:
         text = f"has {head.memory_gib} GiB of memory, the head node needs {HEAD_NODE_MIN_MEMORY_GIB}"
         yield INSTANCE_TYPE, text, "m5.2xlarge or larger"
 
 
-def _head_nodes(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="Slurm's controller needs memory for every node it knows.",
+    source=f"{PCLUSTER}, HeadNodeMemorySizeValidator: nodes / 25 + 0.6 GiB, at most 16",
+    keys=("head_node.instance_type", *COUNT_KEYS),
+)
+def head_node_nodes(s: Settings) -> Iterator[Finding]:
     head = INSTANCE_TYPES[s.head_node.instance_type]
     nodes = sum(queue.max_count for queue in s.queues)
     needed = min(nodes / NODES_PER_GIB + OS_GIB, MOST_GIB)
@@ -51,12 +63,24 @@ def _head_nodes(s: Settings) -> Iterator[Finding]:
         yield INSTANCE_TYPE, text, "m5.2xlarge or larger"
 
 
-def _head_gpu(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="Nothing on the head node uses a GPU, and it is paid for around the clock.",
+    source="Slipway: headnode/steps",
+    keys=("head_node.instance_type",),
+)
+def head_node_gpu(s: Settings) -> Iterator[Finding]:
     if INSTANCE_TYPES[s.head_node.instance_type].gpus:
         yield INSTANCE_TYPE, "the head node needs no GPU", "take a type such as m5.8xlarge"
 
 
-def _head_build(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="ParallelCluster's images have no nccl-tests: the head node builds them, with NCCL, while the compute "
+    "nodes start. Acceptance waits a fifth of its time for that and then ends without a measurement.",
+    source="headnode/nccl/build.sh: one nvcc a vCPU, but 2 GiB each (NVIDIA/cccl pull request 11160: 31.8 GiB "
+    "with 15 jobs); about 40 CPU minutes for each GPU architecture, measured with nvcc 13.0",
+    keys=("head_node.instance_type", "queues.instance_type", "acceptance.scenario", "acceptance.timeout_minutes"),
+)
+def head_node_nccl_build(s: Settings) -> Iterator[Finding]:
     head = INSTANCE_TYPES[s.head_node.instance_type]
     jobs = max(1, min(head.vcpus, (head.memory_gib - HEAD_NODE_MIN_MEMORY_GIB) // BUILD_GIB_PER_JOB))
     models = {queue.instance.gpu_model for queue in s.queues if queue.instance.gpu_model}
@@ -71,7 +95,12 @@ def _head_build(s: Settings) -> Iterator[Finding]:
         yield INSTANCE_TYPE, text, "take a type with more vCPUs such as m5.2xlarge, or an image that has nccl-tests"
 
 
-def _head_groups(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="A network interface has at most 5 security groups unless the quota was raised; EC2 refuses the instance.",
+    source="VPC quotas, security groups per network interface",
+    keys=("head_node.security_group_ids",),
+)
+def head_node_security_groups(s: Settings) -> Iterator[Finding]:
     count = len(s.head_node.security_group_ids) + OUR_SECURITY_GROUPS
     if count > MOST_SECURITY_GROUPS:
         text = f"with those of ParallelCluster and Slipway there are {count}; the quota is {MOST_SECURITY_GROUPS}"
@@ -89,7 +118,12 @@ def _registry(image: str) -> tuple[str, str]:
     return first, rest
 
 
-def _image_slash(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="enroot 3 takes everything after docker:// for a name on Docker Hub unless # ends the registry.",
+    source="enroot's documentation of import; the release notes of enroot 4",
+    keys=("images",),
+)
+def image_slash(s: Settings) -> Iterator[Finding]:
     for index, image in enumerate(s.images):
         first, rest = _registry(image)
         if "#" not in image and rest and ("." in first or ":" in first):
@@ -97,7 +131,12 @@ def _image_slash(s: Settings) -> Iterator[Finding]:
             yield ("images", index), text, f"write docker://{first}#{rest}"
 
 
-def _image_ecr(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="The import asks ECR for a password with the head node's role; without a policy for that, ECR answers 401.",
+    source="enroot issue 59; headnode/containers/credentials.py",
+    keys=("images", "head_node.policy_arns"),
+)
+def image_ecr(s: Settings) -> Iterator[Finding]:
     if any("ContainerRegistry" in arn for arn in s.head_node.policy_arns):
         return
     for index, image in enumerate(s.images):
@@ -107,7 +146,12 @@ def _image_ecr(s: Settings) -> Iterator[Finding]:
             yield ("images", index), text, hint
 
 
-def _image_tag(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="The import depends on the day, and later no record shows which image a job ran in.",
+    source="Slipway: what a node runs is pinned",
+    keys=("images",),
+)
+def image_tag(s: Settings) -> Iterator[Finding]:
     for index, image in enumerate(s.images):
         name = image.removeprefix("docker://").rpartition("/")[2].rpartition("#")[2]
         tag = name.partition("@")[0].partition(":")[2]
@@ -116,13 +160,17 @@ def _image_tag(s: Settings) -> Iterator[Finding]:
             yield ("images", index), text, "name a version"
 
 
-def _image_twice(s: Settings) -> Iterator[Finding]:
-    seen: dict[str, int] = {}
-    for index, image in enumerate(s.images):
-        key = re.sub("[:@]", "-", re.sub("[/#]", "_", image.removeprefix("docker://")))  # headnode/containers/images.py
-        if key in seen:
-            yield ("images", index), f"is also images[{seen[key]}]", "leave it out"
-        seen.setdefault(key, index)
+@rule(
+    why="Both would be written to one file.",
+    source="headnode/user/download-ngc-containers.sh",
+    keys=("images",),
+    across=True,
+)
+def image_twice(s: Settings) -> Iterator[Finding]:
+    names = [image.removeprefix("docker://") for image in s.images]
+    files = (re.sub("[:@]", "-", re.sub("[/#]", "_", name)) for name in names)  # headnode/containers/images.py
+    for index, first in repeated(files):
+        yield ("images", index), f"is also images[{first}]", "leave it out"
 
 
 @lru_cache(maxsize=1)
@@ -142,21 +190,36 @@ def _plugin(s: Settings) -> tuple[str, dict[str, Any] | None]:
     return version, _pairs()["releases"].get(version)
 
 
-def _nccl_too_old(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="NCCL does not load a plugin whose interfaces it does not know, and uses sockets without a message.",
+    source=RELEASE_NOTES,
+    keys=PAIR_KEYS,
+)
+def nccl_too_old(s: Settings) -> Iterator[Finding]:
     version, release = _plugin(s)
     if s.nccl.source == "shared" and release and _version(s.nccl.nccl_version) < _version(release["oldest"]):
         text = f"the plugin {version} works with NCCL {release['oldest']} and newer"
         yield ("nccl", "nccl_version"), text, f"take v{release['tested']}-1, which it was tested with"
 
 
-def _nccl_untested(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="A newer NCCL mostly works with an older plugin, but without its newer interfaces, and untested.",
+    source=RELEASE_NOTES,
+    keys=PAIR_KEYS,
+)
+def nccl_untested(s: Settings) -> Iterator[Finding]:
     version, release = _plugin(s)
     if s.nccl.source == "shared" and release and _version(s.nccl.nccl_version) > _version(release["tested"]):
         text = f"is newer than NCCL {release['tested']}, the newest that the plugin {version} was tested with"
         yield ("nccl", "nccl_version"), text, f"take v{release['tested']}-1, or a newer plugin"
 
 
-def _plugin_unknown(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="Slipway has not seen the release notes that say whether it works with this NCCL.",
+    source=RELEASE_NOTES,
+    keys=PAIR_KEYS,
+)
+def plugin_unknown(s: Settings) -> Iterator[Finding]:
     version, release = _plugin(s)
     if s.nccl.source == "shared" and release is None:
         newest = max(_pairs()["releases"], key=_version)
@@ -172,7 +235,19 @@ def _pinned() -> frozenset[tuple[str, str]]:
     return frozenset((row[0], row[1]) for row in rows)
 
 
-def _nccl_unpinned(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="Sources are built only when their checksum is known beforehand; the build ends, and nothing is measured.",
+    source="headnode/nccl/sources.sh",
+    keys=(
+        "nccl.source",
+        "nccl.nccl_version",
+        "nccl.ofi_version",
+        "software_mirror",
+        "queues.instance_type",
+        "acceptance.scenario",
+    ),
+)
+def nccl_unpinned(s: Settings) -> Iterator[Finding]:
     if s.software_mirror or s.gpu_queue is None or (s.nccl.source == "image" and s.acceptance.scenario == "none"):
         return
     tags = [("nccl_version", "nccl", s.nccl.nccl_version)]
@@ -185,13 +260,23 @@ def _nccl_unpinned(s: Settings) -> Iterator[Finding]:
             yield ("nccl", key), text, "add its line there, or set software_mirror"
 
 
-def _plugin_bad(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="Its authors advise against it in the notes of the next release.",
+    source=RELEASE_NOTES,
+    keys=PAIR_KEYS,
+)
+def plugin_bad(s: Settings) -> Iterator[Finding]:
     version, release = _plugin(s)
     if s.nccl.source == "shared" and release and "bad" in release:
         yield ("nccl", "ofi_version"), f"{version} is known to be bad: {release['bad']}", "take another release"
 
 
-def _plugin_type(s: Settings) -> Iterator[Finding]:
+@rule(
+    why="Without the type's settings the plugin finds neither its topology nor its protocol: a part of the speed.",
+    source=RELEASE_NOTES,
+    keys=(*PAIR_KEYS, "queues.instance_type", "queues.efa"),
+)
+def plugin_type(s: Settings) -> Iterator[Finding]:
     if s.nccl.source != "shared":
         return
     for name in sorted({queue.instance_type for queue in s.queues if queue.efa}):
@@ -200,19 +285,36 @@ def _plugin_type(s: Settings) -> Iterator[Finding]:
             yield ("nccl", "ofi_version"), f"the plugin knows {name} since {since}", f"take v{since} or newer"
 
 
-def _environment_unused(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="Jobs run with other variables than the settings say, and older figures are not reproduced.",
+    source="compute/steps/30-nccl.sh",
+    keys=("nccl.environment", "nccl.source"),
+)
+def nccl_environment_unused(s: Settings) -> Iterator[Finding]:
     if s.nccl.environment == "legacy" and s.nccl.source == "image":
         text = "has no effect: without a shared NCCL no environment is changed"
         yield ("nccl", "environment"), text, "set nccl.source: shared, or leave it out"
 
 
-def _health_unused(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="Readers of the settings expect that nodes are resumed automatically.",
+    source="nodes/health/slurm.py",
+    keys=("health.resume", "health.drain", "health.enabled"),
+)
+def health_resume_unused(s: Settings) -> Iterator[Finding]:
     if s.health.resume and not (s.health.enabled and s.health.drain):
         text = "has no effect: only a node that the checks drained is resumed"
         yield ("health", "resume"), text, "set health.enabled and health.drain: true, or leave it out"
 
 
-def _scripts(s: Settings) -> Iterator[Finding]:
+@warning(
+    why="ParallelCluster waits 2100 s for a node. Slipway's own steps are bounded by their time-outs (images "
+    "and NCCL are not among them: they run later); how long yours take it cannot know.",
+    source=f"{PCLUSTER}, NODE_BOOTSTRAP_TIMEOUT; aws-parallelcluster issues 3939 and 5511; heads of "
+    "headnode/steps and compute/steps",
+    keys=("head_node.scripts", "queues.scripts"),
+)
+def scripts_time(s: Settings) -> Iterator[Finding]:
     tables: list[tuple[Place, tuple[Script, ...], str]] = [(("head_node", "scripts"), s.head_node.scripts, "headnode")]
     tables += [(("queues", index, "scripts"), queue.scripts, "compute") for index, queue in enumerate(s.queues)]
     for place, scripts, kind in tables:
@@ -220,159 +322,3 @@ def _scripts(s: Settings) -> Iterator[Finding]:
             left = NODE_TIMEOUT_S - node_steps.seconds(kind)
             text = f"runs before a node is ready: {left} s are left for it, then creation fails"
             yield (*place, 0), text, "start what is slow in the background"
-
-
-PAIR_KEYS = ("nccl.source", "nccl.nccl_version", "nccl.ofi_version")
-RELEASE_NOTES = "release notes of aws/aws-ofi-nccl, in slipway/data/nccl_pairs.json"
-RULES = (
-    Rule(
-        name="head-node-memory",
-        why="The head node runs Slurm's controller, Prometheus and the exporters; out of memory, the whole "
-        "cluster fails.",
-        source="Slipway: 8 GiB, what the smallest type of the examples' families has",
-        keys=("head_node.instance_type",),
-        find=_head_memory,
-    ),
-    Rule(
-        name="head-node-nodes",
-        why="Slurm's controller needs memory for every node it knows.",
-        source=f"{PCLUSTER}, HeadNodeMemorySizeValidator: nodes / 25 + 0.6 GiB, at most 16",
-        keys=("head_node.instance_type", *COUNT_KEYS),
-        find=_head_nodes,
-    ),
-    Rule(
-        name="head-node-gpu",
-        why="Nothing on the head node uses a GPU, and it is paid for around the clock.",
-        source="Slipway: headnode/steps",
-        keys=("head_node.instance_type",),
-        find=_head_gpu,
-    ),
-    Rule(
-        name="head-node-nccl-build",
-        severity="warning",
-        why="ParallelCluster's images have no nccl-tests: the head node builds them, with NCCL, while the compute "
-        "nodes start. Acceptance waits a fifth of its time for that and then ends without a measurement.",
-        source="headnode/nccl/build.sh: one nvcc a vCPU, but 2 GiB each (NVIDIA/cccl pull request 11160: 31.8 GiB "
-        "with 15 jobs); about 40 CPU minutes for each GPU architecture, measured with nvcc 13.0",
-        keys=("head_node.instance_type", "queues.instance_type", "acceptance.scenario", "acceptance.timeout_minutes"),
-        find=_head_build,
-    ),
-    Rule(
-        name="head-node-security-groups",
-        severity="warning",
-        why="A network interface has at most 5 security groups unless the quota was raised; EC2 refuses the instance.",
-        source="VPC quotas, security groups per network interface",
-        keys=("head_node.security_group_ids",),
-        find=_head_groups,
-    ),
-    Rule(
-        name="image-slash",
-        severity="warning",
-        why="enroot 3 takes everything after docker:// for a name on Docker Hub unless # ends the registry.",
-        source="enroot's documentation of import; the release notes of enroot 4",
-        keys=("images",),
-        find=_image_slash,
-    ),
-    Rule(
-        name="image-ecr",
-        severity="warning",
-        why="The import asks ECR for a password with the head node's role; without a policy for that, ECR answers 401.",
-        source="enroot issue 59; headnode/containers/credentials.py",
-        keys=("images", "head_node.policy_arns"),
-        find=_image_ecr,
-    ),
-    Rule(
-        name="image-tag",
-        severity="warning",
-        why="The import depends on the day, and later no record shows which image a job ran in.",
-        source="Slipway: what a node runs is pinned",
-        keys=("images",),
-        find=_image_tag,
-    ),
-    Rule(
-        name="image-twice",
-        why="Both would be written to one file.",
-        source="headnode/user/download-ngc-containers.sh",
-        keys=("images",),
-        find=_image_twice,
-        across=True,
-    ),
-    Rule(
-        name="nccl-too-old",
-        why="NCCL does not load a plugin whose interfaces it does not know, and uses sockets without a message.",
-        source=RELEASE_NOTES,
-        keys=PAIR_KEYS,
-        find=_nccl_too_old,
-    ),
-    Rule(
-        name="nccl-untested",
-        severity="warning",
-        why="A newer NCCL mostly works with an older plugin, but without its newer interfaces, and untested.",
-        source=RELEASE_NOTES,
-        keys=PAIR_KEYS,
-        find=_nccl_untested,
-    ),
-    Rule(
-        name="nccl-unpinned",
-        severity="warning",
-        why="Sources are built only when their checksum is known beforehand; the build ends, and nothing is measured.",
-        source="headnode/nccl/sources.sh",
-        keys=(
-            "nccl.source",
-            "nccl.nccl_version",
-            "nccl.ofi_version",
-            "software_mirror",
-            "queues.instance_type",
-            "acceptance.scenario",
-        ),
-        find=_nccl_unpinned,
-    ),
-    Rule(
-        name="plugin-unknown",
-        severity="warning",
-        why="Slipway has not seen the release notes that say whether it works with this NCCL.",
-        source=RELEASE_NOTES,
-        keys=PAIR_KEYS,
-        find=_plugin_unknown,
-    ),
-    Rule(
-        name="plugin-bad",
-        why="Its authors advise against it in the notes of the next release.",
-        source=RELEASE_NOTES,
-        keys=PAIR_KEYS,
-        find=_plugin_bad,
-    ),
-    Rule(
-        name="plugin-type",
-        why="Without the type's settings the plugin finds neither its topology nor its protocol: a part of the speed.",
-        source=RELEASE_NOTES,
-        keys=(*PAIR_KEYS, "queues.instance_type", "queues.efa"),
-        find=_plugin_type,
-    ),
-    Rule(
-        name="nccl-environment-unused",
-        severity="warning",
-        why="Jobs run with other variables than the settings say, and older figures are not reproduced.",
-        source="compute/steps/30-nccl.sh",
-        keys=("nccl.environment", "nccl.source"),
-        find=_environment_unused,
-    ),
-    Rule(
-        name="health-resume-unused",
-        severity="warning",
-        why="Readers of the settings expect that nodes are resumed automatically.",
-        source="nodes/health/slurm.py",
-        keys=("health.resume", "health.drain", "health.enabled"),
-        find=_health_unused,
-    ),
-    Rule(
-        name="scripts-time",
-        severity="warning",
-        why="ParallelCluster waits 2100 s for a node. Slipway's own steps are bounded by their time-outs (images "
-        "and NCCL are not among them: they run later); how long yours take it cannot know.",
-        source=f"{PCLUSTER}, NODE_BOOTSTRAP_TIMEOUT; aws-parallelcluster issues 3939 and 5511; heads of "
-        "headnode/steps and compute/steps",
-        keys=("head_node.scripts", "queues.scripts"),
-        find=_scripts,
-    ),
-)
