@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ from rich.table import Table
 from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.engine.progress import Phase
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_NO
+from slipway.settings.model import Queue
 
 PREFIX = "acceptance/"
+RESULTS_ADDRESS = re.compile(r"s3://[^/\s]+/acceptance/")
 
 
 @dataclasses.dataclass
@@ -37,6 +41,20 @@ class Outcome:
         if self.interrupted:
             return EXIT_INTERRUPTED
         return EXIT_GOOD if not self.faults else EXIT_ENVIRONMENT if self.starvation else EXIT_NO
+
+    def name_local_results(self) -> None:
+        """Name the fetched files in the faults instead of the bucket, which ends with the embedded AWS."""
+        local = f"{self.folder}/{PREFIX}"
+        self.faults = [RESULTS_ADDRESS.sub(lambda _: local, fault) for fault in self.faults]
+
+
+def left_out(queues: Sequence[Queue], most: int) -> list[str]:
+    """One line for each queue of which `--max-hosts` leaves nodes out."""
+    return [
+        f"queue {queue.name}: {most} of {queue.max_count} nodes are rehearsed (--max-hosts {most})"
+        for queue in queues
+        if queue.max_count > most
+    ]
 
 
 def fetch_results(aws: EmbeddedAws, bucket: str, folder: Path) -> Path | None:

@@ -23,7 +23,7 @@ from rehearsal.engine.instances import Instances
 from rehearsal.engine.lifeline import Interrupted
 from rehearsal.engine.local_cluster import AWS_PORT, MIRROR_BUCKET, LocalCluster
 from rehearsal.engine.memory import MemoryWatch
-from rehearsal.engine.outcome import Outcome, fetch_results, print_result, print_times, read_report
+from rehearsal.engine.outcome import Outcome, fetch_results, left_out, print_result, print_times, read_report
 from rehearsal.engine.parallelcluster import ClusterProvider
 from rehearsal.engine.progress import Progress
 from rehearsal.engine.specification import TOOLS, Specification
@@ -41,7 +41,6 @@ SYNTHESIS = re.compile(r"Synthesis time: ([0-9.]+)s")
 WITHOUT_RESOURCES = re.compile(r"^(\S+): stack has no resources")  # said by the CDK CLI, which then makes no stack
 FAILED = re.compile(r"FAILED|ROLLBACK")
 NESTED_SUFFIX = re.compile(r"-[0-9A-F]{12}$")  # what CloudFormation appends to the name of a nested stack
-RESULTS_ADDRESS = re.compile(r"s3://[^/\s]+/acceptance/")
 SHELL_POLL_S = 0.2
 TIMED_OUT = re.compile(r"exceeded|(?:not (?:up|done)|no answer|not idle).* (?:after|in) [0-9]+ s|after [0-9]+ s")
 Breakages = tuple[Breakage, ...]
@@ -130,13 +129,7 @@ class Engine:
                 self.outcome.starvation = starved
 
     def _left_out(self) -> list[str]:
-        """One line for each queue of which `--max-hosts` leaves nodes out."""
-        most = self.spec.max_hosts
-        return [
-            f"queue {queue.name}: {most} of {queue.max_count} nodes are rehearsed (--max-hosts {most})"
-            for queue in self.settings.queues
-            if queue.max_count > most and not self.spec.cloud_only
-        ]
+        return [] if self.spec.cloud_only else left_out(self.settings.queues, self.spec.max_hosts)
 
     def _offer_shell(self) -> None:
         """Let `slipway rehearse` open a shell on the head node, and wait for its end."""
@@ -223,8 +216,7 @@ class Engine:
         self.hosts.collect_logs()
         # Nodes that failed are first: other failures of such a cluster followed from them.
         self.outcome.faults[:0] = self.hosts.dynamic.failures if self.hosts.dynamic else []
-        local = f"{self.outcome.folder}/acceptance/"  # the bucket ends with the embedded AWS
-        self.outcome.faults = [RESULTS_ADDRESS.sub(lambda _: local, fault) for fault in self.outcome.faults]
+        self.outcome.name_local_results()
 
     def _results_bucket(self) -> str | None:
         """The bucket that the storage stack made or was given; None when that stack was not created."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 from slipway.aws.calls import Aws
 from slipway.aws.session import session_of
-from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO, SettingsError
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO, Fault, SettingsError, fault_lines, order
 from slipway.preflight.asking import QUESTION_TIMEOUT_S, run_questions
 from slipway.preflight.model import Answer, Result, Status
 from slipway.settings import Settings, load_settings
@@ -86,8 +87,8 @@ def _print(source: Source, results: Sequence[Result], aws: Aws, seconds: float) 
     if aws.answered:
         for line in _lines(results):
             print(folded(visible(line), 11))
-        for line in fault_lines(source, results):
-            print(visible(line), file=sys.stderr)
+        for line in fault_lines(faults_of(source, results)):
+            print(line, file=sys.stderr)
         if open_ones := _not_asked(results):
             print(f"not asked: {', '.join(open_ones)}")
     else:
@@ -105,20 +106,23 @@ def _lines(results: Sequence[Result]) -> Iterator[str]:
             yield f"  {MARKS[answer.status]:<8} {answer.text}{hint}"
 
 
-def fault_lines(source: Source, results: Sequence[Result]) -> list[str]:
-    """`file:line: path: text. Hint: ... [question]`, in the order of the file."""
+def faults_of(source: Source, results: Sequence[Result]) -> list[Fault]:
+    """The answers that are faults, with the place of their key, in the order of the file."""
     faults = [
-        (source.line(answer.path), answer, result.question.name)
+        _fault(source, answer, result.question.name)
         for result in results
         for answer in result.answers
         if answer.status is Status.FAULT
     ]
-    return [_fault(source, line, answer, name) for line, answer, name in sorted(faults, key=lambda item: item[0])]
+    return sorted(faults, key=order)
 
 
-def _fault(source: Source, line: int, answer: Answer, name: str) -> str:
-    place = f"{source.file}:{line}: {path_text(answer.path)}: " if answer.path else f"{source.file}: "
-    return f"{place}{answer.text}. Hint: {answer.hint} [{name}]"
+def _fault(source: Source, answer: Answer, name: str) -> Fault:
+    """The fault as `slipway check` has it, without the value: the text of the answer has it where it matters."""
+    if not answer.path:
+        return Fault(source.file, 0, "", None, answer.text, answer.hint, name)
+    fault = source.fault(answer.path, answer.text, answer.hint, name)
+    return dataclasses.replace(fault, value=None)
 
 
 def _nothing_asked(results: Sequence[Result]) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.engine.account import seed_of
+from slipway import command_line
+from slipway.cli import app
 from slipway.settings import load_settings
 from tests.aws.preflight_aws import PreflightAws
 
@@ -35,6 +37,11 @@ HEAD: dict[str, Any] = {
     ],
     "acceptance": {"run_id": "r1", "verdict": "accepted", "summary": "4 nodes good", "directory": "/fsx/results/r1"},
 }
+
+
+def slipway(*arguments: str | Path) -> int:
+    """Run a command in this process and return its exit code."""
+    return command_line.run(app, [str(argument) for argument in arguments])
 
 
 class Site:

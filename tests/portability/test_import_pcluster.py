@@ -19,10 +19,7 @@ from slipway.settings import load_settings
 from tests.portability.strategies import loaded
 
 FIXTURES = Path(__file__).parent / "configurations"
-SHARED = sorted(
-    (Path(__file__).resolve().parents[3] / "shared/clusters").glob("*.y*ml")
-)  # public templates, if at hand
-EVERYWHERE = [*sorted(FIXTURES.glob("*.yaml")), *(file for file in SHARED if file.suffix == ".yaml")]
+CONFIGURATIONS = sorted(FIXTURES.glob("*.yaml"))
 BASE = """
 Region: us-east-1
 Image: {Os: ubuntu2204}
@@ -73,7 +70,7 @@ def reason_of(report: Report, path: str) -> str:
     return next(entry["text"] for entry in entries if entry["path"] == path)
 
 
-@pytest.mark.parametrize("file", EVERYWHERE, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", CONFIGURATIONS, ids=lambda file: file.stem)
 def test_every_leaf_is_accounted_for_once(file: Path) -> None:
     result = imported(read_configuration(file), OPTIONS)
     leave_out_refused(result)
@@ -84,7 +81,7 @@ def test_every_leaf_is_accounted_for_once(file: Path) -> None:
         assert entry.text or entry.to, f"{entry.path} has neither a reason nor a place"
 
 
-@pytest.mark.parametrize("file", EVERYWHERE, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", CONFIGURATIONS, ids=lambda file: file.stem)
 def test_the_written_file_names_all_that_is_open(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,11 +102,11 @@ def test_the_written_file_names_all_that_is_open(
             assert "# " in line or fault.value is None, str(fault)
 
 
-@pytest.mark.skipif(not SHARED, reason="the public templates are not here")
-def test_a_command_after_the_configuration_is_a_fault_with_its_line() -> None:
-    file = next(file for file in SHARED if file.suffix == ".yml")
-    with pytest.raises(SettingsError, match=r":6\d:\d+: is not valid YAML"):
-        import_pcluster(file)
+def test_a_command_after_the_configuration_is_a_fault_with_its_line(tmp_path: Path) -> None:
+    text = f"{BASE}\n# To create it:\npcluster create-cluster --cluster-name demo --region us-east-1"
+    line = text.count("\n") + 1
+    with pytest.raises(SettingsError, match=rf":{line}:\d+: is not valid YAML"):
+        import_pcluster(written(tmp_path, text))
 
 
 def test_a_plain_cluster_is_carried_whole(bring: Callable[..., tuple[int, Report]], tmp_path: Path) -> None:

@@ -74,10 +74,14 @@ def test_faults_end_with_place_repair_and_question(
     assert preflight(file) == 1
     told = capsys.readouterr()
     assert told.err.splitlines() == [
-        f"{file}:10: queues[0].reservation.kind: cr-0123456789abcdef1 is an on-demand reservation, the settings say "
+        f"{file}:10:13: queues[0].reservation.kind: cr-0123456789abcdef1 is an on-demand reservation, the settings say "
         "capacity-block. Hint: write kind: on-demand [reservation]",
-        f"{file}:11: queues[0].reservation.id: cr-0123456789abcdef1 holds 3 instances, the queues want 4 (train). "
+        "   10 | kind: capacity-block",
+        "      |       ^^^^^^^^^^^^^^",
+        f"{file}:11:11: queues[0].reservation.id: cr-0123456789abcdef1 holds 3 instances, the queues want 4 (train). "
         "Hint: lower the count to 3 [reservation]",
+        "   11 | id: cr-0123456789abcdef1",
+        "      |     ^^^^^^^^^^^^^^^^^^^^",
     ]
     assert " 2 faults, 0 could not be asked in " in told.out
 

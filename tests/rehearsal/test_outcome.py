@@ -12,8 +12,11 @@ import pytest
 from rich.console import Console
 
 from rehearsal.engine import cdk, cpu
-from rehearsal.engine.outcome import Outcome, first_line, print_result
+from rehearsal.engine.outcome import Outcome, first_line, left_out, print_result
 from rehearsal.engine.progress import Progress
+from slipway.settings import load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def last_line(outcome: Outcome) -> str:
@@ -48,6 +51,23 @@ def test_the_result_of_a_slow_machine_accuses_no_node() -> None:
     assert outcome.exit_code == 3
     outcome.interrupted = True
     assert (last_line(outcome), outcome.exit_code) == ("[RESULT] FAILURE: interrupted", 130)
+
+
+def test_a_fault_names_the_local_report() -> None:
+    outcome = Outcome(
+        Path("/r"), faults=["gpu-1 is slow; report: s3://demo-results/acceptance/r1/report.html", "s3://b/x"]
+    )
+    outcome.name_local_results()
+    assert last_line(outcome) == "[RESULT] FAILURE: gpu-1 is slow; report: /r/acceptance/r1/report.html"
+    assert outcome.faults[1] == "s3://b/x"
+
+
+def test_nodes_that_are_not_rehearsed_are_reported() -> None:
+    queue = load_settings(ROOT / "clusters/rehearsal.yaml").queues[0]
+    queues = [
+        queue.model_copy(update={"name": name, "max_count": count}) for name, count in (("big", 16), ("small", 8))
+    ]
+    assert left_out(queues, 8) == ["queue big: 8 of 16 nodes are rehearsed (--max-hosts 8)"]
 
 
 def test_cpus_are_counted_and_enough_of_them_is_no_starvation() -> None:
@@ -86,6 +106,9 @@ def test_a_reader_that_has_gone_ends_no_thread() -> None:
         import sys
         from rich.console import Console
         from rehearsal.engine.progress import Progress
+from slipway.settings import load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
         progress = Progress(Console())
         for step in ("step 10", "step 11"):
             progress.update("host", "gpu-1", "running", step)

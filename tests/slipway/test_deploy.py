@@ -10,20 +10,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slipway import command_line
-from slipway.cli import app
 from slipway.deploy import _kept, cdk_command
 from slipway.places import FILES
 from slipway.settings import load_settings
 from slipway.status.stacks import Stack
-from tests.aws.deployed_site import SETTINGS, Site
-from tests.aws.preflight_aws import PreflightAws
+from tests.aws.deployed_site import SETTINGS, Site, slipway
 
 PARTS = ("network", "storage", "observability", "cluster", "acceptance")
 
@@ -44,10 +40,6 @@ def cdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def started(folder: Path) -> list[str]:
     return (folder / "started").read_text(encoding="utf-8").splitlines()
-
-
-def slipway(*arguments: str | Path) -> int:
-    return command_line.run(app, [str(argument) for argument in arguments])
 
 
 def test_deploy_runs_the_command_that_it_prints(cdk: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -132,17 +124,6 @@ def test_ctrl_c_waits_for_the_cdk_cli(cdk: Path, tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err.splitlines()[-1]) == (130, "interrupted")
     assert (tmp_path / "tidied").exists()
-
-
-@pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
-    with PreflightAws("us-east-1", tmp_path / "aws") as aws:
-        for name, value in aws.env().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", aws.address_endpoint)
-        made = Site(aws)
-        yield made
-        made.gate.set()
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, answer: str) -> list[str]:

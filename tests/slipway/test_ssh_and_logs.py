@@ -8,32 +8,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slipway import command_line, completion
-from slipway.cli import app
+from slipway import completion
 from slipway.logs import GROUPS, Reader
-from tests.aws.deployed_site import SETTINGS, Site
-from tests.aws.preflight_aws import PreflightAws
-
-
-@pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
-    with PreflightAws("us-east-1", tmp_path / "aws") as aws:
-        for name, value in aws.env().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", aws.address_endpoint)
-        made = Site(aws)
-        yield made
-        made.gate.set()
-
-
-def slipway(*arguments: str | Path) -> int:
-    return command_line.run(app, [str(argument) for argument in arguments])
+from tests.aws.deployed_site import SETTINGS, Site, slipway
 
 
 def programs(folder: Path, *names: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,22 +10,8 @@ import pytest
 from slipway.errors import EnvironmentFault
 from slipway.settings import load_settings
 from slipway.settings.rules.place import STACKS
-from slipway.status import head
 from slipway.status.command import policy, status
 from tests.aws.deployed_site import HEAD, SETTINGS, Site
-from tests.aws.preflight_aws import PreflightAws
-
-
-@pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
-    with PreflightAws("us-east-1", tmp_path / "aws") as aws:
-        for name, value in aws.env().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", aws.address_endpoint)
-        monkeypatch.setattr(head, "POLL_S", 0.02)
-        made = Site(aws)
-        yield made
-        made.gate.set()
 
 
 def shown(capsys: pytest.CaptureFixture[str], code: int, **options: Any) -> str:
