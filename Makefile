@@ -77,7 +77,7 @@ wheel: setup ## dist/slipway-VERSION-py3-none-any.whl: `slipway` and `acceptance
 docs: setup ## Write the generated pages of docs/ and the JSON Schema of the settings anew, from the code
 	@.venv/bin/python -m slipway.documentation
 
-bench-check: setup-test ## 49 faults next to pcluster's dry run, and how long finding them takes
+bench-check: setup-test ## The faults of the rules and of preflight, found or not, and the time next to pcluster's dry run
 	@.venv-test/bin/python -m bench.check
 
 bench-bootstrap: setup-test ## Foreground seconds of the nodes' bootstrap in a rehearsal, and imports of 8 images at once

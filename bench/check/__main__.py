@@ -10,7 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.check import account, base, find, speed
+from bench.check import base, find, speed
+from slipway.settings import load_settings
 from tests.aws.preflight_aws import PreflightAws
 
 LIMIT_S = 0.35  # wall time of `slipway check` on a file of 16 queues
@@ -22,7 +23,7 @@ def main() -> int:
     """Print the tables and the summary; 1 when a fault was missed or a limit was not kept."""
     with tempfile.TemporaryDirectory(prefix="bench-check-") as folder:
         work = Path(folder)
-        with PreflightAws(account.REGION, work / "aws") as aws:
+        with PreflightAws(load_settings(base.CONTROL).region, work / "aws") as aws:
             bench = find.Bench(aws, work)
             bench.check_control()
             rules, bad_files = bench.rules_found()

@@ -10,14 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.check import account, base
+from bench.check import base
 from rehearsal.cloud.pcluster import ValidationMessage, validate
 from rehearsal.cloud.server import EmbeddedAws
 from slipway.settings.bad_files import FOLDER
 
 PATIENCE_S = 120
 CASES_PATIENCE_S = 1800
-SCRIPT_URL = f"s3://{account.BUCKET}/{account.SCRIPT}"
 
 
 class Bench:
@@ -30,13 +29,12 @@ class Bench:
 
     def check_control(self) -> None:
         """End the benchmark if settings without a fault are refused: every other result would be worthless."""
-        site = account.prepare(self.aws)
-        file = base.write(base.settings(site), self.work / "control.yaml")
-        (answer,) = self.check(file)
-        asked = self.slipway("preflight", file)["questions"]
+        base.prepare(self.aws)
+        (answer,) = self.check(base.CONTROL)
+        asked = self.slipway("preflight", base.CONTROL)["questions"]
         reported = [item["rule_name"] for item in (*answer["faults"], *answer["warnings"])]
         reported += [one["name"] for one in asked if {"warning", "fault"} & {item["status"] for item in one["answers"]}]
-        messages = [*reported, *self.pcluster(base.configuration(file, site, SCRIPT_URL), "bench")]
+        messages = [*reported, *self.pcluster(base.configuration(base.CONTROL))]
         if messages:
             sys.exit(f"the settings without a fault have faults: {messages}")
 
@@ -73,9 +71,9 @@ class Bench:
             sys.exit(f"slipway {command} printed no JSON: {done.stdout[-300:]}{done.stderr[-300:]}")
         return answer
 
-    def pcluster(self, cluster: dict[str, Any], name: str) -> list[ValidationMessage]:
+    def pcluster(self, cluster: dict[str, Any]) -> list[ValidationMessage]:
         """Return warnings and errors of pcluster's dry run."""
-        messages = validate(cluster, name, account.REGION, self.endpoint, base.PCLUSTER, self.work / "pcluster")
+        messages = validate(cluster, "bench", self.aws.region, self.endpoint, base.PCLUSTER, self.work / "pcluster")
         return [message for message in messages if message.level != "INFO"]
 
 
