@@ -15,6 +15,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -158,6 +159,7 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
         "network": {"provider": "efa", "nics": queue.instance.efa_interfaces} if queue and queue.efa else None,
         "tests": tests,
         "nccl_tests_paths": [f"{FSX_MOUNT}/nccl/nccl-tests"],  # the shared build; without one the image's are taken
+        "gpu_image": gpu_image(settings),
         "queue_timeout_s": int(settings.acceptance.timeout_minutes * 60 * queue_share),
         "locate": {"budget_s": int(settings.acceptance.timeout_minutes * 60 * locate_share)},
         "limits": [
@@ -175,6 +177,17 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
     }
 
 
+def gpu_image(settings: Settings) -> str | None:
+    """Return the file of the first image, in which acceptance asks each node for its GPUs; None where jobs use none.
+
+    The head node names the file (headnode/containers/images.py, `Image.stem`).
+    """
+    if not settings.images or not settings.containers.pyxis or settings.containers.format == "apptainer":
+        return None
+    name = re.sub("[/#]", "_", settings.images[0].removeprefix("docker://"))
+    return f"{FSX_MOUNT}/containers/{re.sub('[:@]', '-', name)}.sqsh"
+
+
 def acceptance_basis(settings: Settings) -> str:
     """Return the sha256 (hexadecimal) of what a verdict depends on; when it changes, the cluster is accepted again.
 
@@ -182,7 +195,7 @@ def acceptance_basis(settings: Settings) -> str:
     nodes do not change the verdict.
     """
     basis = {
-        "scenario": acceptance_scenario(settings),
+        "scenario": {key: value for key, value in acceptance_scenario(settings).items() if key != "gpu_image"},
         "nccl": settings.nccl.model_dump(mode="json"),
         "os": settings.os,
         "parallelcluster": PARALLELCLUSTER_VERSION,

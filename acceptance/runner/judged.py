@@ -10,6 +10,7 @@ from acceptance.limits import Check, judge_log
 from acceptance.nccl import Log
 from acceptance.runner.files import open_plain, read_log
 from acceptance.runner.follow import JobOutcome
+from acceptance.runner.gpus import judge_gpus
 from acceptance.runner.record import TestRecord
 from acceptance.runner.script import NOT_FOUND
 from acceptance.scenario.model import Scenario, Test
@@ -29,7 +30,10 @@ def judge_test(scenario: Scenario, test: Test, record: TestRecord, directory: Pa
     """Read the log of a test from its run directory and judge it."""
     path = directory / record.log
     log = read_log(path)
-    return JudgedLog(log, tuple(_checks(scenario, test, record.outcome, log, path)))
+    checks = _checks(scenario, test, record.outcome, log, path)
+    if record.outcome is not None and record.outcome.kind == "done":
+        checks += judge_gpus(scenario, test, directory)
+    return JudgedLog(log, tuple(checks))
 
 
 def _checks(scenario: Scenario, test: Test, outcome: JobOutcome | None, log: Log, path: Path) -> list[Check]:

@@ -27,6 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PROVIDER = re.compile(r"[a-z][a-z0-9;_-]{0,31}")
 _PATH = re.compile(r"/[A-Za-z0-9_./+-]{1,250}")
 _IMAGE = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./:#@+-]{1,250}")
+_IMAGE_FILE = re.compile(r"(/[A-Za-z0-9_.+-]+)+[.]sqsh")
 _MOUNT = re.compile(r"/[A-Za-z0-9_./+-]{0,250}:/[A-Za-z0-9_./+-]{0,250}(?::[a-z,+-]{1,40})?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -222,6 +223,7 @@ def read_scenario(value: Any, faults: list[str]) -> Scenario:
         locate=_locate(top, faults),
         mpi=top.choice("mpi", ("pmix", "pmi2", "none"), "pmix"),
         container=_container(top, faults),
+        gpu_image=_gpu_image(top),
         environment=_environment(top),
         nccl_tests_paths=_paths(top),
         queue_timeout_s=top.whole("queue_timeout_s", 1, 86_400, 600),
@@ -244,6 +246,14 @@ def _network(top: _Reader, faults: list[str]) -> NetworkWanted | None:
         nics = reader.whole("nics", 1, 1024)
     reader.close()
     return NetworkWanted(provider, nics)
+
+
+def _gpu_image(top: _Reader) -> str | None:
+    value = top.take("gpu_image", None)
+    if value is None or (isinstance(value, str) and _IMAGE_FILE.fullmatch(value)):
+        return value
+    top.fault("gpu_image", value, "must be the file of an image", "write /fsx/containers/NAME.sqsh, or leave it out")
+    return None
 
 
 def _container(top: _Reader, faults: list[str]) -> Container | None:

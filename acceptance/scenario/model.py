@@ -134,7 +134,10 @@ class LocateSettings:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A whole scenario file (schema 1)."""
+    """A whole scenario file (schema 1).
+
+    gpu_image: the file of an image; the first test's job asks each node in it for its GPUs.
+    """
 
     cluster: str
     partition: str
@@ -148,6 +151,7 @@ class Scenario:
     locate: LocateSettings = field(default_factory=LocateSettings)
     mpi: str = "pmix"
     container: Container | None = None
+    gpu_image: str | None = None
     environment: tuple[tuple[str, str], ...] = ()
     nccl_tests_paths: tuple[str, ...] = ()
     queue_timeout_s: int = 600

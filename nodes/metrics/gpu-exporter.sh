@@ -93,6 +93,9 @@ gpu_exporter::prepare() {
   [ ! -x "$PROGRAM" ] || return 0
   command -v enroot >/dev/null || log::die "there is no enroot and no $PROGRAM on this node: no GPU metrics" \
     "put DCGM's exporter into the AMI at $PROGRAM, or use an AMI with enroot"
+  command -v nvidia-container-cli >/dev/null ||
+    log::die "nvidia-container-cli is missing: the exporter's container would have no GPU" \
+      "see $SLIPWAY_LOG_DIR/16-gpu-containers.log on this node"
   gpu_exporter::pin
   gpu_exporter::check_gpu
   name=${PIN[sha256]:0:12} file=$HOME_DIR/${PIN[sha256]:0:12}.sqsh

@@ -112,14 +112,15 @@ standins::mirror() { # DIRECTORY
   node_exporter=$(standins::release node_exporter)
   standins::tarball "$1" "$prometheus" prometheus=prometheus promtool=promtool
   standins::tarball "$1" "$node_exporter" prometheus-node-exporter=node_exporter
-  (cd "$1" && sha256sum -- *.tar.gz >SHA256SUMS)
+  "$HERE/gpu-packages.sh" "$1"
+  (cd "$1" && sha256sum -- *.tar.gz *.deb >SHA256SUMS)
   # What software.tsv pins, and the version that the head node's guide builds.
   "$SYSTEM_PYTHON" "$NCCL_SOURCES" sources "$1"
   "$SYSTEM_PYTHON" "$NCCL_SOURCES" sources "$1" nccl=2.28.7-1
 }
 
 standins::mirror_stamp() {
-  { standins::hash "$SOFTWARE_TABLE" "$0" && standins::nccl_sources_hash && for program in prometheus promtool prometheus-node-exporter; do
+  { standins::hash "$SOFTWARE_TABLE" "$0" "$HERE/gpu-packages.sh" "$HERE/nvidia-container-cli" && standins::nccl_sources_hash && for program in prometheus promtool prometheus-node-exporter; do
     command -v "$program" && stat --format '%s %Y' "$(command -v "$program")"
   done; } 2>/dev/null | sha256sum | cut -c 1-16
 }

@@ -5,7 +5,7 @@
  * Like the real one: a SPANK plugin that Slurm loads from plugstack.conf, the same names of options, runtime_path must be
  * a directory that any user may write to, a step whose image cannot be had fails. Unlike it: root unpacks the image and
  * changes the task's root (the real one uses user namespaces), once for each step and node; no container names, no
- * entry points, no GPUs.
+ * entry points.
  *
  * Build: gcc -shared -fPIC -o spank_pyxis.so spank_pyxis.c (headers: Debian's libslurm-dev)
  */
@@ -143,13 +143,18 @@ static void take_environment(spank_t spank, const char *file)
 /* In each task, still as root: its own mounts, then the image as its root. */
 int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 {
-	char file[PATHS + 32];
+	/* enroot's hook of GPUs reads them; the real pyxis hands over most of the job's environment. */
+	static const char *variables[] = { "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", NULL };
+	char file[PATHS + 32], value[TEXT];
 	char *argv[] = { "enroot", "prepare", root, mounts, file, NULL };
 
 	(void)ac, (void)av;
 	if (root[0] == '\0')
 		return 0;
 	snprintf(file, sizeof(file), "%s.environ.%d", root, (int)getpid());
+	for (int i = 0; variables[i]; i++)
+		if (spank_getenv(spank, variables[i], value, sizeof(value)) == ESPANK_SUCCESS)
+			setenv(variables[i], value, 1);
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || run(argv) != 0) {
 		slurm_error("pyxis: couldn't start container: mounts failed");
 		return -1;

@@ -17,6 +17,7 @@ ABSENT = ("404", "NoSuchKey", "NoSuchBucket")
 SUM_LINE = re.compile(r"([0-9a-f]{64})\s+\*?(?:\./)?(.+)")  # as nodes/lib/software.sh reads it
 TABLE = FILES / "nodes/software.tsv"
 SUMS = "SHA256SUMS"
+GPU_CONTAINERS = "libnvidia-container"  # packages that only nodes with GPUs fetch
 SUMS_LIMIT_BYTES = 1 << 20
 
 
@@ -70,6 +71,8 @@ def pinned_files(settings: Settings) -> dict[str, str]:
     built = built_software(settings)
     files = {}
     for name, version, sha256, url in _table():
+        if name.startswith(GPU_CONTAINERS) and settings.gpu_queue is None:
+            continue
         if name not in tags:
             files[url.rpartition("/")[2]] = sha256
         elif name in built:  # in a mirror an archive of GitHub's is NAME-VERSION.tar.gz

@@ -141,7 +141,9 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     top = "node_exporter-1.9.1.linux-amd64"
     (folder / f"{top}.tar.gz").write_bytes(pack({f"{top}/node_exporter": (program("prometheus-node-exporter"), 0o755)}))
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.glob("*.gz"))]
+    subprocess.run([str(ROOT / "rehearsal/standins/gpu-packages.sh"), str(folder)], check=True, timeout=60)
+    files = sorted([*folder.glob("*.gz"), *folder.glob("*.deb")])
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (folder / "SHA256SUMS").write_text("".join(sums))
     return folder
 

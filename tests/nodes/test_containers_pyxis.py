@@ -32,6 +32,9 @@ ReturnToService=2
 SlurmctldLogFile=/var/log/slurmctld.log
 SlurmdLogFile=/var/log/slurmd.log
 SlurmdParameters=config_overrides
+GresTypes=gpu
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
 NodeName=head NodeAddr=10.9.9.1 CPUs=4
 PartitionName=all Nodes=head Default=YES
 """
@@ -192,6 +195,32 @@ def test_check_of_a_cluster_without_jobs_or_with_a_broken_image(head: Host) -> N
     assert "no job ran within 1 s, not even without an image" in no_job.stdout
     broken = head.run(f"{CHECK} /fsx/containers/broken.sqsh", check=False)
     assert "a job in /fsx/containers/broken.sqsh did not start on every node" in broken.stdout
+
+
+GPUS_ON = (
+    "mknod /dev/nvidia0 c 1 3; echo 'Name=gpu File=/dev/nvidia0' >/opt/slurm/etc/gres.conf; "
+    "sed -i 's/^NodeName=.*/& Gres=gpu:1/' /opt/slurm/etc/slurm.conf; systemctl restart slurmctld slurmd; " + IDLE
+)
+GPUS_OFF = (
+    "rm -f /dev/nvidia0 /opt/slurm/etc/gres.conf /usr/local/bin/nvidia-{smi,container-cli}; "
+    "sed -i 's/ Gres=gpu:1//' /opt/slurm/etc/slurm.conf; systemctl restart slurmctld slurmd; " + IDLE
+)
+
+
+def test_check_asks_for_a_gpu_in_the_image_where_the_nodes_have_gpus(head: Host) -> None:
+    head.put("/usr/local/bin/nvidia-smi", b"#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: GPU-0)'\n", 0o755)
+    head.run(GPUS_ON)
+    without = head.run(f"{CHECK} {IMAGE}", check=False)
+    head.put("/usr/local/bin/nvidia-container-cli", (STANDINS / "nvidia-container-cli").read_bytes(), 0o755)
+    with_it = head.run(f"{CHECK} {IMAGE}", check=False)
+    head.put("/usr/local/bin/nvidia-container-cli", b"#!/bin/sh\n", 0o755)
+    blind = head.run(f"{CHECK} {IMAGE}", check=False)
+    head.run(GPUS_OFF)
+    assert without.returncode == 1
+    assert "if nvidia-container-cli is missing: /var/log/slipway/16-gpu-containers.log there" in without.stdout
+    assert with_it.stdout == "ok      head: inside the image (The probe), GPUs: 1\n"
+    assert blind.returncode == 1
+    assert "FAILED  head: nvidia-smi in the image (The probe) lists no GPU" in blind.stdout
 
 
 # ----------------------------------------------------------------------------------------------- what the steps refuse

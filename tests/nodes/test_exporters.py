@@ -178,6 +178,7 @@ def gpus(machine: Host) -> Host:
     machine.run("rm -f /srv/image.sqsh; mksquashfs /srv/image /srv/image.sqsh -quiet -no-progress >/dev/null")
     machine.put("/usr/local/bin/enroot", ENROOT, 0o755)
     machine.put("/usr/local/bin/nvidia-smi", b"#!/bin/sh\necho 'NVIDIA H100 80GB HBM3'\n", 0o755)
+    machine.put("/usr/local/bin/nvidia-container-cli", b"#!/bin/sh\n", 0o755)
     return machine
 
 
@@ -246,13 +247,13 @@ def test_registry_that_refuses_is_told_with_what_to_do(gpus: Host) -> None:
 
 def test_image_comes_from_the_mirror_where_that_has_it(gpus: Host) -> None:
     gpus.run(
-        "cd /srv/s3/mirror && cp /srv/image.sqsh dcgm-exporter-4.6.0-4.8.3.sqsh && sha256sum *.sqsh *.gz >SHA256SUMS; "
+        "cd /srv/s3/mirror && cp /srv/image.sqsh dcgm-exporter-4.6.0-4.8.3.sqsh && sha256sum *.sqsh *.gz *.deb >SHA256SUMS; "
         "echo refuse >/srv/enroot.says"
     )
     try:
         start(gpus, "done")
     finally:
-        gpus.run("cd /srv/s3/mirror && rm *.sqsh && sha256sum *.gz >SHA256SUMS")
+        gpus.run("cd /srv/s3/mirror && rm *.sqsh && sha256sum *.gz *.deb >SHA256SUMS")
     assert gpus.run("grep -c import /srv/enroot.log", check=False).stdout == "0\n"
 
 
@@ -283,6 +284,13 @@ def test_node_with_gpus_and_no_enroot_says_what_is_missing(gpus: Host) -> None:
     gpus.run("rm /usr/local/bin/enroot")
     found = start(gpus, "failed")
     assert "there is no enroot and no /usr/local/bin/dcgm-exporter" in found["detail"]
+
+
+def test_node_without_the_program_that_gives_containers_gpus_says_so(gpus: Host) -> None:
+    gpus.run("rm /usr/local/bin/nvidia-container-cli")
+    found = start(gpus, "failed")
+    assert "nvidia-container-cli is missing: the exporter's container would have no GPU" in found["detail"]
+    assert "/var/log/slipway/16-gpu-containers.log" in found["hint"]
 
 
 def test_program_of_the_image_is_used_with_the_sites_counters(gpus: Host) -> None:

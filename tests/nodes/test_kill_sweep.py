@@ -39,8 +39,8 @@ AGENT = "/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
 SRUN = b"""#!/bin/bash
 case "$*" in
   --help) echo '  --container-image=IMAGE' ;;
-  *--container-image*) echo 'n-1 0:2 Image' ;;
-  *) echo 'n-1 0:1 Node' ;;
+  *--container-image*) echo 'n-1 0:2 0 Image' ;;
+  *) echo 'n-1 0:1 0 Node' ;;
 esac
 """
 NODES = b"#!/bin/bash\nprintf 'n-1 idle\\nn-2 mixed\\nn-3 idle~\\n'\n"

@@ -1,0 +1,93 @@
+"""GPUs in a container: the first test's job asks each node in the first image, and the answers are judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY, LoopbackSlurm, make_scenario
+from test_acceptance_runner import command, finished, last_line
+
+from acceptance.runner.gpus import judge_gpus
+from acceptance.scenario.load import read_scenario
+from acceptance.scenario.model import Scenario
+from headnode.containers.images import parse
+from slipway.bundle import acceptance_basis, acceptance_scenario, gpu_image
+from slipway.settings import load_settings
+
+IMAGE = "/fsx/containers/x.sqsh"
+EXAMPLE = REPOSITORY / "clusters/p5-reservation.yaml"
+
+
+def scenario(**changes: object) -> Scenario:
+    faults: list[str] = []
+    found = read_scenario(make_scenario(nodes=2, gpus_per_node=8, limits=[], gpu_image=IMAGE, **changes), faults)
+    assert faults == []
+    return found
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "said"),
+    [
+        ("gpus n1 8\ngpus n2 8\n", "pass", f"2 nodes with 8 GPUs each in {IMAGE}"),
+        ("pyxis: importing\ngpus n1 8\ngpus n2 7\n", "fail", f"in {IMAGE} n2 has 7 of 8 GPUs. Hint: see /var/log/"),
+        (
+            "gpus n1 8\nslurmstepd: error: pyxis: [ERROR] Command not found: nvidia-container-cli, see x\nexit=1\n",
+            "fail",
+            f"1 of 2 nodes started {IMAGE}: slurmstepd: error: pyxis: [ERROR] Command not found: nvidia-container-cli",
+        ),
+        ("", "fail", f"0 of 2 nodes started {IMAGE}. Hint: "),
+        ("absent\n", "warn", f"{IMAGE} is not imported yet: GPUs in containers were not tried"),
+        (None, "fail", f"no node was asked for its GPUs in {IMAGE}"),
+    ],
+)
+def test_answers_of_the_nodes(tmp_path: Path, answers: str | None, outcome: str, said: str) -> None:
+    wanted = scenario()
+    if answers is not None:
+        (tmp_path / "all_reduce.containers").write_text(answers)
+    (check,) = judge_gpus(wanted, wanted.tests[0], tmp_path)
+    assert (check.name, check.outcome) == ("container", outcome)
+    assert check.message.startswith(said)
+
+
+def test_only_the_first_tests_job_asks(tmp_path: Path) -> None:
+    first = make_scenario()["tests"][0]
+    wanted = scenario(tests=[first, {**first, "name": "again"}])
+    assert judge_gpus(wanted, wanted.tests[1], tmp_path) == []
+
+
+@pytest.mark.parametrize("value", ["x.sqsh", "/fsx/$(id).sqsh", 5, "/fsx/x.tar"])
+def test_what_is_not_an_image_file_is_refused(value: object) -> None:
+    faults: list[str] = []
+    read_scenario(make_scenario(gpu_image=value), faults)
+    assert any("gpu_image" in fault and "must be the file of an image" in fault for fault in faults)
+
+
+def test_the_first_image_of_the_settings_is_the_file_that_the_head_node_makes() -> None:
+    settings = load_settings(EXAMPLE)
+    for line in (*settings.images, "docker://nvcr.io#nvidia/pytorch@sha256:" + "a" * 64, "docker://alpine:3"):
+        changed = settings.model_copy(update={"images": (line,)})
+        assert gpu_image(changed) == f"/fsx/containers/{parse(line).stem}.sqsh"
+    assert settings.images
+    assert acceptance_scenario(settings)["gpu_image"] == gpu_image(settings)
+    none = settings.model_copy(update={"images": ()})
+    assert gpu_image(none) is None
+    assert acceptance_basis(none) == acceptance_basis(settings)
+
+
+@pytest.mark.hosts
+def test_job_whose_containers_do_not_start_is_not_accepted(slurm: LoopbackSlurm, tmp_path: Path) -> None:
+    """This Slurm has no pyxis: the measurement is good, and the container step fails."""
+    image = tmp_path / "x.sqsh"
+    for name, accepted in (("absent", True), ("there", False)):
+        slurm.wait_idle()
+        (tmp_path / "scenario.json").write_text(json.dumps(make_scenario(gpu_image=str(image))))
+        words = ["run", "--scenario", str(tmp_path / "scenario.json"), "--output", str(tmp_path / name)]
+        done = finished(command(slurm, *words), tmp_path / name)
+        report = json.loads((done.directory / "report.json").read_text())
+        (check,) = [one for one in report["tests"][0]["checks"] if one["name"] == "container"]
+        assert (check["outcome"], done.code) == (("warn", 0) if accepted else ("fail", 1)), last_line(done)
+        junit = (done.directory / "junit.xml").read_text()
+        assert check["message"][:40] in junit
+        image.write_bytes(b"image")
