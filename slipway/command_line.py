@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import io
 import json
@@ -93,7 +94,7 @@ def run(app: typer.Typer, arguments: list[str] | None = None) -> int:
     request = Request()
     try:
         try:
-            code = app(arguments, standalone_mode=False, obj=request)
+            code = _with_needed_commands(app, arguments)(arguments, standalone_mode=False, obj=request)
         finally:
             sys.stdout.flush()
     except SlipwayError as error:
@@ -115,6 +116,15 @@ def run(app: typer.Typer, arguments: list[str] | None = None) -> int:
         show() if show else print(error, file=sys.stderr)
         return _failed(request, error.format_message(), EXIT_USAGE, printed=True)
     return code if isinstance(code, int) else EXIT_GOOD
+
+
+def _with_needed_commands(app: typer.Typer, arguments: list[str] | None) -> typer.Typer:
+    """Return `app` with only the command that `arguments` begin with: typer takes long to build all of them."""
+    name = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    needed = copy.copy(app)
+    named = [info for info in app.registered_commands if name == (info.name or getattr(info.callback, "__name__", ""))]
+    needed.registered_commands = named or app.registered_commands
+    return needed
 
 
 def _without_output(code: int) -> int:

@@ -46,16 +46,12 @@ class Form(Reason):
     schema: dict[str, Any] | None = None
     choices: Callable[[], list[str]] | None = None
 
-    def __post_init__(self) -> None:
-        compiled = re.compile(self.pattern, re.ASCII)
-        object.__setattr__(self, "_matches", compiled.fullmatch)
-
     def __call__(self, value: Any) -> Any:
         """Return the value as the model stores it. Raises the error that pydantic collects."""
         try:
             if self.read is not None:
                 return self.read(value)
-            if isinstance(value, str) and self._matches(value):  # type: ignore[attr-defined]
+            if isinstance(value, str) and re.fullmatch(self.pattern, value, re.ASCII):
                 return value
         except ValueError:
             pass

@@ -86,7 +86,7 @@ def keys(what: str, *, shown: str = "none", **bounds: Any) -> Any:
 class Part(BaseModel):
     """A part of the settings: frozen, unknown keys are faults, and text is never turned into numbers or booleans."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Network(Part):
