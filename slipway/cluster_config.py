@@ -207,10 +207,10 @@ def _configured(kind: str, settings: Settings, facts: ClusterFacts, scripts: Seq
 
     On the queues a change would replace every node. What the nodes are to run is in the parameter.
     """
-    own: dict[str, Any] = {"Script": facts.script_url, "Args": [kind, settings.region, bundle_parameter(settings)]}
+    action: dict[str, Any] = {"Script": facts.script_url, "Args": [kind, settings.region, bundle_parameter(settings)]}
     if not scripts:
-        return own
-    return {"Sequence": [own, *(_script(script) for script in scripts)]}
+        return action
+    return {"Sequence": [action, *(_script(script) for script in scripts)]}
 
 
 def _updated(settings: Settings, facts: ClusterFacts) -> dict[str, Any]:

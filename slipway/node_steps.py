@@ -57,8 +57,8 @@ def steps_of(kind: str, root: Path = FILES) -> list[tuple[Path, Head]]:
 
     They are those of the kind's own folder, and those of nodes/steps whose line `runs on` names the kind.
     """
-    own, shared = ((root / folder / "steps").glob("[0-9][0-9]-*.sh") for folder in (kind, "nodes"))
-    steps = [(path, head(path.read_text(encoding="utf-8"))) for path in (*own, *shared)]
+    of_kind, shared = ((root / folder / "steps").glob("[0-9][0-9]-*.sh") for folder in (kind, "nodes"))
+    steps = [(path, head(path.read_text(encoding="utf-8"))) for path in (*of_kind, *shared)]
     steps = [step for step in steps if kind in step[1].keys.get("runs on", kind).split()]
     return sorted(steps, key=lambda step: step[0].name)
 

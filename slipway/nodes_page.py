@@ -76,22 +76,22 @@ class HeadFault(SlipwayError):
 
 
 def _checked(path: Path, root: Path, wanted: tuple[str, ...], faults: list[str]) -> Head:
-    found = head(path.read_text(encoding="utf-8"))
+    script = head(path.read_text(encoding="utf-8"))
     place = path.relative_to(root)
-    if not found.does.endswith((".", "?")):
+    if not script.does.endswith((".", "?")):
         faults.append(
-            f"{place}:2: '{found.does}': no sentence that says what it does. Hint: write one below the first line"
+            f"{place}:2: '{script.does}': no sentence that says what it does. Hint: write one below the first line"
         )
     for key in wanted:
         form, example = FORMS.get(key, (None, "...")) if wanted != SCRIPT_KEYS else (None, "...")
-        value = found.keys.get(key)
+        value = script.keys.get(key)
         if value is None:
             faults.append(
-                f"{place}:{found.last_line}: its head has no line '# {key}: {example}'. Hint: see the other scripts"
+                f"{place}:{script.last_line}: its head has no line '# {key}: {example}'. Hint: see the other scripts"
             )
         elif form is not None and not form.fullmatch(value):
             faults.append(f"{place}: {key} = '{value}': not {example}. Hint: correct the line of its head")
-    return found
+    return script
 
 
 def _cell(text: str) -> str:
@@ -101,11 +101,11 @@ def _cell(text: str) -> str:
 def _steps(root: Path, kind: str, faults: list[str]) -> str:
     rows = ""
     for path, _ in steps_of(kind, root):
-        found = _checked(path, root, STEP_KEYS, faults)
+        script = _checked(path, root, STEP_KEYS, faults)
         wanted = ("needs", "permission", "how often", "timeout", "takes")
-        known = [found.keys.get(key, "").removeprefix("about ") for key in wanted]
-        policy = POLICIES.get(found.keys.get("on failure", ""), "")
-        cells = (f"`{path.stem}`", found.does, *known, f"`{path.stem}.log`", policy)
+        known = [script.keys.get(key, "").removeprefix("about ") for key in wanted]
+        policy = POLICIES.get(script.keys.get("on failure", ""), "")
+        cells = (f"`{path.stem}`", script.does, *known, f"`{path.stem}.log`", policy)
         rows += f"| {' | '.join(map(_cell, cells))} |\n"
     return f"\n## {KINDS[kind]}\n{STEPS}{rows}"
 
@@ -114,9 +114,9 @@ def _scripts(root: Path, faults: list[str]) -> str:
     rows = ""
     for path in sorted((root / "headnode/user").glob("*.sh")):
         if path.stat().st_mode & 0o111:
-            found = _checked(path, root, SCRIPT_KEYS, faults)
-            usage, _, does = found.does.partition(": ")
-            cells = (f"`{usage}`", f"{does[:1].upper()}{does[1:]}", *(found.keys.get(key, "") for key in SCRIPT_KEYS))
+            script = _checked(path, root, SCRIPT_KEYS, faults)
+            usage, _, does = script.does.partition(": ")
+            cells = (f"`{usage}`", f"{does[:1].upper()}{does[1:]}", *(script.keys.get(key, "") for key in SCRIPT_KEYS))
             rows += f"| {' | '.join(map(_cell, cells))} |\n"
     return SCRIPTS + rows
 
@@ -163,16 +163,16 @@ def _kinds_of(root: Path, unit: str) -> list[str]:
     """Return the kinds of node with a step that names a unit, itself or in a file that it sources."""
     stem = re.escape(unit.rpartition(".")[0])
     named = re.compile(rf"\b{stem}\.(?:service|timer)\b|::timer {stem.removeprefix('slipway')[2:]}$", re.MULTILINE)
-    found = []
+    kinds = []
     for kind, title in KINDS.items():
         for path, _ in steps_of(kind, root):
             text = path.read_text(encoding="utf-8")
             sources = re.findall(r'^source "\$SLIPWAY_BUNDLE/(\S+)"$', text, re.MULTILINE)
             texts = [text, *((root / source).read_text(encoding="utf-8") for source in sources)]
-            code = "\n".join(line for one in texts for line in one.splitlines() if not line.lstrip().startswith("#"))
-            if named.search(code) and title not in found:
-                found.append(title)
-    return found
+            code = "\n".join(line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#"))
+            if named.search(code) and title not in kinds:
+                kinds.append(title)
+    return kinds
 
 
 def nodes_page(root: Path) -> str:

@@ -19,5 +19,5 @@ SCHEMA = FILES / "clusters/settings.schema.json"
 
 def cdk() -> str:
     """The CDK CLI: the checkout's, else the first on PATH."""
-    own = FILES / "node_modules/.bin/cdk"
-    return str(own) if own.is_file() else shutil.which("cdk") or "cdk"
+    installed = FILES / "node_modules/.bin/cdk"
+    return str(installed) if installed.is_file() else shutil.which("cdk") or "cdk"

@@ -32,9 +32,9 @@ def nearest(word: str, choices: Iterable[str], close: float = CLOSE) -> str | No
     return max(best, key=lambda choice: _beginning(choice, word), default=None)
 
 
-def _beginning(one: str, other: str) -> int:
+def _beginning(word: str, other: str) -> int:
     """Return the number of characters with which both begin."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next((n for n, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), min(len(word), len(other)))
 
 
 def did_you_mean(word: str, choices: Iterable[str], close: float = CLOSE) -> str:

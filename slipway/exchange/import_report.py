@@ -11,15 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from slipway.errors import EXIT_GOOD, EXIT_NO, Fault
 from slipway.exchange.ledger import Fate, Ledger, moved_up
 from slipway.exchange.pcluster_file import is_placeholder
 from slipway.exchange.translate import FILL
 from slipway.files import write_whole
-from slipway.settings import Settings
-from slipway.settings.model import part_in
+from slipway.settings.model import part_at
 from slipway.settings.source import SECRET_KEY, Place, holds_secret, path_text, redacted
 from slipway.settings.write import faults_in, get_at, remove_at, schema_line, set_at, settings_text
 
@@ -144,22 +141,12 @@ def _leave_out(imported: Imported, fault: Fault) -> bool:
 
 def _default_at(path: Place) -> str | None:
     """Return the default at `path` as the file would write it; None if it is not a single value."""
-    model, key = _model_at(path[:-1]), path[-1]
+    model, key = part_at(path[:-1]), path[-1]
     field = model.model_fields.get(key) if model and isinstance(key, str) else None
     default: Any = field.default if field else None
     if isinstance(default, bool):
         return str(default).lower()
     return str(default) if isinstance(default, (str, int, float)) and default != "" else None
-
-
-def _model_at(path: Place) -> type[BaseModel] | None:
-    """Return the model of the table, or of the items of the list, at `path`; None for a table of free keys."""
-    model: type[BaseModel] | None = Settings
-    for name in path:
-        if isinstance(name, str) and model is not None:
-            field = model.model_fields.get(name)
-            model = part_in(field.annotation) if field else None
-    return model
 
 
 def _take_out(imported: Imported, target: Place, why: str) -> None:
@@ -210,7 +197,7 @@ def _removable(path: Place) -> Place | None:
 
 
 def _is_needed(holder: Place, key: str) -> bool:
-    model = _model_at(holder)
+    model = part_at(holder)
     if model is None:
         return False  # a table of free keys: tags, parameters of Slurm
     if key in ("count", "max_count") and holder[:1] == ("queues",):

@@ -21,7 +21,8 @@ from ruamel.yaml.comments import CommentedMap, TaggedScalar
 
 from slipway.errors import Fault, SettingsError
 from slipway.settings import PARALLELCLUSTER_VERSION
-from slipway.settings.source import Place, Source, read_source, redacted, yaml_errors_as_faults
+from slipway.settings.source import Place, Source, path_text, read_source, redacted, yaml_errors_as_faults
+from slipway.settings.write import get_at
 from slipway.text import did_you_mean
 
 PLACEHOLDER = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{\{?[^{}]*\}?\}|<[^<>]+>|^![\w:]+", re.ASCII)
@@ -54,7 +55,7 @@ def read_configuration(file: str | Path, variables: Mapping[str, str] | None = N
     reader = _Reader(source, variables or {})
     reader.faults += [fault for fault in source.faults if fault.rule_name not in PLACEHOLDER_RULES]
     data = reader.table(tree, _schema(), ())
-    if not reader.faults and not _has_queues(data):
+    if not reader.faults and not get_at(data, ("Scheduling", "SlurmQueues")):
         reader.fault(("Scheduling", "SlurmQueues"), "is missing", EXPECTED)
     if reader.faults:
         raise SettingsError(reader.faults)
@@ -83,10 +84,7 @@ def is_placeholder(value: Any) -> bool:
 
 def spell(path: Place) -> str:
     """Return a path as ParallelCluster's documentation writes it: `Scheduling/SlurmQueues[0]/Name`."""
-    text = ""
-    for key in path:
-        text += f"[{key}]" if isinstance(key, int) else f"/{key}" if text else str(key)
-    return text
+    return path_text(path, "/")
 
 
 def pattern(path: Place) -> str:
@@ -111,11 +109,6 @@ def _in_our_words(fault: Fault) -> Fault:
     """Reword a fault of `read_source`, which is written for settings files."""
     hint = EXPECTED if "clusters/" in fault.hint or "docs/" in fault.hint else fault.hint
     return dataclasses.replace(fault, rule=fault.rule.replace("settings file", "configuration"), hint=hint)
-
-
-def _has_queues(data: dict[str, Any]) -> bool:
-    scheduling = data.get("Scheduling")
-    return isinstance(scheduling, dict) and bool(scheduling.get("SlurmQueues"))
 
 
 def _collect(node: Any, path: Place, leaves: dict[Place, Any]) -> None:

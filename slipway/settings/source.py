@@ -258,11 +258,11 @@ def _shown(node: Any) -> str:
     return repr(node) if isinstance(node, (list, str)) else str(node)
 
 
-def path_text(path: Sequence[PathKey]) -> str:
+def path_text(path: Sequence[PathKey], separator: str = ".") -> str:
     """`("queues", 0, "count")` as `queues[0].count`."""
     text = ""
     for key in path:
-        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+        text += f"[{key}]" if isinstance(key, int) else f"{separator}{key}" if text else str(key)
     return text
 
 

@@ -86,7 +86,7 @@ def _with_sizes(data: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, int):
             changed[str(part)] = {**changed[str(part)], key: size_text(value)}
     if get_at(data, ("acceptance", "limits")):
-        limits = [{**one, "size": size_text(one["size"])} for one in data["acceptance"]["limits"]]
+        limits = [{**limit, "size": size_text(limit["size"])} for limit in data["acceptance"]["limits"]]
         changed["acceptance"] = {**changed["acceptance"], "limits": limits}
     return changed
 

@@ -35,11 +35,11 @@ def _depends(rule: Rule, place: Place, bad: Place) -> bool:
 
 def _in_another_item(place: Place, bad: Place) -> bool:
     """Whether both are in different items of one list."""
-    for one, other in zip(place, bad, strict=False):
-        if one != other:
-            return isinstance(one, int) and isinstance(other, int)
+    for key, other in zip(place, bad, strict=False):
+        if key != other:
+            return isinstance(key, int) and isinstance(other, int)
     return False
 
 
-def _one_contains_the_other(one: str, other: str) -> bool:
-    return not one or one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+def _one_contains_the_other(path: str, other: str) -> bool:
+    return not path or path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.")

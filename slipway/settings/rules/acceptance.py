@@ -178,15 +178,15 @@ def _known_rows(queue: Queue) -> list[dict[str, Any]]:
 
 def _between(rows: list[dict[str, Any]], nodes: int) -> list[tuple[int, float]]:
     """Sizes whose limit acceptance interpolates between fewer and more nodes, with the lower of the two limits."""
-    found = []
+    limits = []
     for size in {row["size_bytes"] for row in rows}:
         fewer = [row for row in rows if row["size_bytes"] == size and NETWORK_BOUND <= row["nodes"][1] < nodes]
         more = [row for row in rows if row["size_bytes"] == size and row["nodes"][0] > nodes]
         few = max(fewer, key=lambda row: int(row["nodes"][1]), default=None)
         many = min(more, key=lambda row: int(row["nodes"][0]), default=None)
         if few and many and many["nodes"][0] <= MOST_APART * few["nodes"][1]:
-            found.append((size, min(few["fail_below_gb_per_s"], many["fail_below_gb_per_s"])))
-    return found
+            limits.append((size, min(few["fail_below_gb_per_s"], many["fail_below_gb_per_s"])))
+    return limits
 
 
 def _range(first: int, last: int) -> str:
@@ -201,8 +201,10 @@ def _range(first: int, last: int) -> str:
 )
 def limit_unknown(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
-    own = queue and any(limit.nodes == s.judged_nodes and _visited(s, limit.size) for limit in s.acceptance.limits)
-    if queue is None or own or _limits_of(s, queue):
+    has_limit = queue and any(
+        limit.nodes == s.judged_nodes and _visited(s, limit.size) for limit in s.acceptance.limits
+    )
+    if queue is None or has_limit or _limits_of(s, queue):
         return
     counts = ", ".join(dict.fromkeys(_range(*row["nodes"]) for row in _known_rows(queue)))
     yield (
