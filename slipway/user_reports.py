@@ -80,7 +80,12 @@ REPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "The plugin did not fit NCCL, the instance type or the EFA installer, and NCCL fell back in silence",
         "aws-ofi-nccl issue 241, release 1.12.1",
-        ("nccl-too-old", "nccl-untested", "plugin-bad", "plugin-type", "plugin-unknown"),
+        ("nccl-too-old", "nccl-untested", "nccl-known-bad", "plugin-type", "plugin-unknown"),
+    ),
+    (
+        "Large broadcasts hang, grouped receives give wrong results, NCCL deadlocks: releases that were good before",
+        "deep-learning-containers pull request 6668; aws-ofi-nccl pull request 1240 and issue 1055",
+        ("nccl-known-bad", "nccl-known-flaw"),
     ),
     (
         "A cluster name of more than 40 characters lost the accounting without a word",

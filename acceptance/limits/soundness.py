@@ -5,6 +5,7 @@ from __future__ import annotations
 from acceptance.limits.bandwidth import proves_ranks, rank_range
 from acceptance.limits.check import Check
 from acceptance.limits.lookup import network_cards
+from acceptance.limits.releases import bad_releases
 from acceptance.nccl.model import Log, Table
 from acceptance.scenario.model import NetworkWanted, Scenario, Test
 from acceptance.text import plural, size_text
@@ -12,7 +13,7 @@ from acceptance.text import plural, size_text
 
 def sound(scenario: Scenario, test: Test, log: Log, ranks: int) -> list[Check]:
     """Answer the questions that have nothing to do with speed."""
-    checks = [_tool(log), _one_table(log)]
+    checks = [_tool(log), _one_table(log), *bad_releases(scenario.instance_type, log)]
     if log.tables:
         table = log.tables[0]
         checks += [_whole(table), _ranks(test, log, table, ranks), _data(table)]

@@ -55,12 +55,12 @@ def judged_lines(tests: tuple[TestReport, ...]) -> list[tuple[str, ...]]:
 
 
 def remarks(tests: tuple[TestReport, ...]) -> list[str]:
-    """Why each test that is accepted has a verdict other than pass, one line a check."""
+    """Why each test that is accepted has a verdict other than pass, and bad software of any test: one line a check."""
     return [
         f"{test.name}: {check.message}"
         for test in tests[:_MOST_TESTS]
         for check in test.checks
-        if check.outcome in ("warn", "no limit") and check.outcome == test.verdict
+        if check.name == "software" or (check.outcome in ("warn", "no limit") and check.outcome == test.verdict)
     ]
 
 

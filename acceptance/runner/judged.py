@@ -50,9 +50,11 @@ def _checks(scenario: Scenario, test: Test, outcome: JobOutcome | None, log: Log
     if log.events:
         event = log.events[0]
         message += f"; {event.host + ': ' if event.host else ''}{event.message}"
-    # A job that did not end well has no bandwidth: only how it ended and what nccl-tests reported are shown.
+    # A job that did not end well has no bandwidth: only how it ended, what nccl-tests reported and releases that are
+    # known to be bad are shown.
+    known = [check for check in checks if check.name == "software"]
     failed = [check for check in checks if check.name in ("nccl-tests", "complete", "data") and check.outcome == "fail"]
-    return [Check("job", "fail", message), *failed]
+    return [Check("job", "fail", message), *failed, *known]
 
 
 def _where_it_looked(path: Path) -> str | None:

@@ -77,7 +77,8 @@ def pinned_files(settings: Settings) -> dict[str, str]:
             files[url.rpartition("/")[2]] = sha256
         elif name in built:  # in a mirror an archive of GitHub's is NAME-VERSION.tar.gz
             wanted = tags[name].removeprefix("v").removesuffix("-aws") or version
-            files[f"{name}-{wanted}.tar.gz"] = sha256 if wanted == version else ""
+            archive = f"{name}-{wanted}.tar.gz"
+            files[archive] = sha256 if wanted == version else files.get(archive, "")
     return files
 
 

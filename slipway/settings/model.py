@@ -286,9 +286,9 @@ class Nccl(Part):
     )
     nccl_version: NcclTag = key(
         "tag of NVIDIA/nccl for `shared`, and for acceptance's nccl-tests where the image has none",
-        default="v2.27.7-1",
+        default="v2.28.7-1",
     )
-    ofi_version: OfiTag = key("tag of aws/aws-ofi-nccl for `shared`", default="v1.17.2")
+    ofi_version: OfiTag = key("tag of aws/aws-ofi-nccl for `shared`", default="v1.17.3")
     environment: Literal["recommended", "legacy"] = key(
         "the variables for today's EFA, or those of older guides", default="recommended"
     )

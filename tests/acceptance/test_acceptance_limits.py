@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import HERE, make_scenario
 
+import acceptance.limits as limits_package
 from acceptance.limits import (
     baseline_limit,
     bus_factor,
@@ -528,3 +530,52 @@ def test_log_without_a_table() -> None:
     checks = judge_log(scenario_of(), scenario_of().tests[0], log, 2)
     assert [check.outcome for check in checks] == ["fail", "fail"]
     assert judge_log(scenario_of(), scenario_of().tests[0], Log(), 2)[1].outcome == "fail"
+
+
+# ---- releases that are known to be bad ----
+
+NCCL_SAYS = "gpu-st-p5-1:1:1 [0] NCCL INFO NCCL version {}\n"
+PLUGIN_SAYS = "gpu-st-p5-1:1:1 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl {}\n"
+LIBFABRIC_SAYS = "gpu-st-p5-1:1:1 [0] NCCL INFO NET/OFI Using Libfabric version {}\n"
+# NCCL, plugin, Libfabric as a log names them; beginnings of what is reported
+RELEASES = [
+    (("2.29.2+cuda13.0", "1.18.0", "2.1"), ["aws-ofi-nccl 1.18.0 is known to be bad: large broadcasts"]),
+    (("2.29.7+cuda13.0", "1.19.0", "2.4"), ["aws-ofi-nccl 1.19.0 is known to be bad: large broadcasts"]),
+    (
+        ("2.29.7+cuda13.0", "1.19.1", "2.4"),
+        ["aws-ofi-nccl 1.19.1 is known to be bad: large broadcasts", "aws-ofi-nccl 1.19.1 is known to be bad: grouped"],
+    ),
+    (("2.30.4+cuda13.0", "1.20.0", "2.4"), ["aws-ofi-nccl 1.20.0 is known to be bad: grouped receives"]),
+    (("2.28.9+cuda13.0", "1.17.3", "2.3"), ["NCCL 2.28.9 is known to be bad: it deadlocks on EFA"]),
+    (("2.19.3+cuda12.1", "1.9.2-aws", "1.18"), ["NCCL 2.19.3 with Libfabric 1.18 is known to be bad"]),
+    (("2.19.3+cuda12.1", "1.9.2-aws", "1.19"), []),
+    (("2.18.5+cuda12.1", "1.9.2-aws", "1.18"), []),
+    (("2.28.7+cuda13.0", "1.17.3", "2.3"), []),
+    (("2.30.7+cuda13.0", "1.21.1", "2.6"), []),
+    (("2.29.2+cuda13.0", "unknown", "2.6"), []),
+]
+
+
+@pytest.mark.parametrize(("versions", "expected"), RELEASES, ids=[" ".join(versions) for versions, _ in RELEASES])
+def test_releases_that_are_known_to_be_bad(versions: tuple[str, str, str], expected: list[str]) -> None:
+    nccl, plugin, libfabric = versions
+    text = SYNTH.replace("2.28.7+cuda13.0", nccl) + "".join(
+        form.format(version)
+        for form, version in ((NCCL_SAYS, nccl), (PLUGIN_SAYS, plugin), (LIBFABRIC_SAYS, libfabric))
+    )
+    scenario = scenario_of()
+    checks = judge_log(scenario, scenario.tests[0], parse_bytes(text.encode()), scenario.nodes)
+    found = [check for check in checks if check.name == "software"]
+    assert [check.outcome for check in found] == ["warn"] * len(expected)
+    assert all(check.message.startswith(words) for check, words in zip(found, expected, strict=True))
+    assert all(". Hint: take " in check.message and "repaired in" in check.message for check in found)
+
+
+def test_every_entry_of_bad_releases_has_what_a_reader_needs() -> None:
+    data = json.loads((Path(limits_package.__file__).parent / "bad_releases.json").read_text(encoding="utf-8"))
+    for entry in data["entries"]:
+        assert entry.keys() >= {"severity", "symptom", "fixed_in", "repair", "source", "date"}
+        assert entry["severity"] in ("fault", "warning")
+        assert {"nccl", "plugin", "libfabric"} & entry.keys()
+        assert set(entry.get("instance_types", ())) <= set(INSTANCE_TYPES)
+        assert re.fullmatch(r"\d{4}-\d{2}", entry["date"])

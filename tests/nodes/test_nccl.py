@@ -299,22 +299,22 @@ def test_archive_that_is_none_is_refused(fresh: Host) -> None:
 
 def test_unpinned_version_is_not_built_until_it_is_pinned(fresh: Host) -> None:
     setting(fresh, SOFTWARE_MIRROR="")
-    done = fresh.run(GUIDE, check=False)
-    assert "software.tsv has no line of nccl 2.28.7-1" in done.stdout
+    done = fresh.run(f"{INSTALL} v2.28.3-1 v1.17.2-aws /fsx", check=False)
+    assert "software.tsv has no line of nccl 2.28.3-1" in done.stdout
     assert "--pin" in done.stdout
     # Upstream, as far as this machine can reach it.
     fresh.put(
         "/usr/local/bin/curl",
-        b'#!/bin/bash\nshift $(($# - 3))\n[[ $3 == */v2.28.7-1.tar.gz || $3 == */v1.18.0.tar.gz ]] || exit 22\ncp /srv/s3/mirror/nccl-2.28.7-1.tar.gz "$1"\n',
+        b'#!/bin/bash\nshift $(($# - 3))\n[[ $3 == */v2.28.3-1.tar.gz || $3 == */v1.18.0.tar.gz ]] || exit 22\ncp /srv/s3/mirror/nccl-2.28.7-1.tar.gz "$1"\n',
         0o755,
     )
-    said = fresh.run(f"{INSTALL} --pin v2.28.7-1 v1.17.2; {INSTALL} --pin v2.28.7-1 v1.18.0").stdout
+    said = fresh.run(f"{INSTALL} --pin v2.28.3-1 v1.17.2; {INSTALL} --pin v2.28.3-1 v1.18.0").stdout
     failed = fresh.run(f"sleep() {{ :; }}; export -f sleep; {INSTALL} --pin v2.30.1-1 v1.17.2", check=False)
     fresh.run("rm /usr/local/bin/curl")
     lines = [line.split("\t") for line in fresh.run("cat /etc/slipway/software.tsv").stdout.splitlines()]
     sha256 = fresh.run("sha256sum </srv/s3/mirror/nccl-2.28.7-1.tar.gz").stdout.split()[0]
     assert lines == [
-        ["nccl", "2.28.7-1", sha256, "https://github.com/NVIDIA/nccl/archive/v2.28.7-1.tar.gz"],
+        ["nccl", "2.28.3-1", sha256, "https://github.com/NVIDIA/nccl/archive/v2.28.3-1.tar.gz"],
         ["aws-ofi-nccl", "1.18.0", sha256, "https://github.com/aws/aws-ofi-nccl/archive/v1.18.0.tar.gz"],
     ]
     assert "compare it with a second source before you build" in said

@@ -75,11 +75,11 @@ def test_a_file_that_is_no_library_is_said(tmp_path: Path) -> None:
 
 def test_the_maker_of_the_sources_writes_the_same_bytes_and_one_line_a_file(tmp_path: Path) -> None:
     for _ in range(2):
-        assert python(MAKE, "sources", str(tmp_path), "nccl=2.28.7-1", "nccl-tests=2.17.6").returncode == 0
+        assert python(MAKE, "sources", str(tmp_path), "nccl=2.27.7-1", "nccl-tests=2.17.6").returncode == 0
         assert python(MAKE, "sources", str(tmp_path)).returncode == 0
     names = [line.split()[1] for line in (tmp_path / "SHA256SUMS").read_text().splitlines()]
     assert sorted(names) == sorted(path.name for path in tmp_path.glob("*.gz"))
-    assert {"nccl-2.28.7-1.tar.gz", "nccl-2.27.7-1.tar.gz", "aws-ofi-nccl-1.17.2.tar.gz"} < set(names)
+    assert {"nccl-2.28.7-1.tar.gz", "nccl-2.27.7-1.tar.gz", "aws-ofi-nccl-1.17.3.tar.gz"} < set(names)
     done = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, check=False, capture_output=True)
     assert done.returncode == 0
 

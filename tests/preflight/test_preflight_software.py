@@ -96,8 +96,10 @@ def test_software(case: Case, ask: Callable[[Case], tuple[Answer, ...]]) -> None
 def test_files_of_the_mirror() -> None:
     assert PROMETHEUS in FILES
     # For acceptance, with the plugin of the image.
-    assert {file for file in FILES if "nccl" in file} == {"nccl-2.27.7-1.tar.gz", "nccl-tests-2.17.6.tar.gz"}
+    assert {file for file in FILES if "nccl" in file} == {"nccl-2.28.7-1.tar.gz", "nccl-tests-2.17.6.tar.gz"}
     assert not [file for file in pinned_files(settings_of({"acceptance": {"scenario": "none"}})) if "nccl" in file]
     assert {"nccl-2.28.7-1.tar.gz", "aws-ofi-nccl-1.17.2.tar.gz", "nccl-tests-2.17.6.tar.gz"} <= set(SHARED_FILES)
-    assert SHARED_FILES["nccl-2.28.7-1.tar.gz"] == ""  # software.tsv pins another version
-    assert SHARED_FILES["aws-ofi-nccl-1.17.2.tar.gz"]
+    assert SHARED_FILES["nccl-2.28.7-1.tar.gz"].startswith("1d2d1dd53e6c")  # one of several pinned versions
+    assert SHARED_FILES["aws-ofi-nccl-1.17.2.tar.gz"].startswith("6676f49cdfba")
+    other = pinned_files(settings_of({"nccl": {"source": "shared", "nccl_version": "v2.28.3-1"}}))
+    assert other["nccl-2.28.3-1.tar.gz"] == ""  # software.tsv pins other versions

@@ -11,12 +11,13 @@ from typing import Any
 
 from slipway import node_steps
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
-from slipway.places import FILES
+from slipway.places import ACCEPTANCE, FILES
 from slipway.settings.model import Script, Settings
 from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, repeated, rule, warning
 from slipway.settings.source import Place
 
 SOFTWARE_TABLE = FILES / "nodes/software.tsv"
+BAD_RELEASES = ACCEPTANCE / "limits/bad_releases.json"
 PAIRS_FILE = Path(__file__).resolve().parents[2] / "data/nccl_pairs.json"
 INSTANCE_TYPE: Place = ("head_node", "instance_type")
 
@@ -260,15 +261,57 @@ def nccl_unpinned(s: Settings) -> Iterator[Finding]:
             yield ("nccl", key), text, "add its line there, or set software_mirror"
 
 
+@lru_cache(maxsize=1)
+def _bad_releases() -> list[dict[str, Any]]:
+    """The releases that are known to be bad: a data file of acceptance, which compares it with a log."""
+    entries: list[dict[str, Any]] = json.loads(BAD_RELEASES.read_text(encoding="utf-8"))["entries"]
+    return entries
+
+
+def _known(s: Settings, severity: str) -> Iterator[Finding]:
+    """The plugin and Libfabric of an image are not in the settings: acceptance compares those that its log names."""
+    if s.gpu_queue is None or (s.nccl.source == "image" and s.acceptance.scenario == "none"):
+        return
+    versions = {"nccl": s.nccl.nccl_version, "plugin": s.nccl.ofi_version if s.nccl.source == "shared" else None}
+    types = {queue.instance_type for queue in s.queues if queue.efa}
+    for entry in _bad_releases():
+        ranges = {key: entry[key] for key in ("nccl", "plugin", "libfabric") if key in entry}
+        if (
+            entry["severity"] == severity
+            and types.intersection(entry.get("instance_types", types))
+            and all(_within(bounds, versions.get(key)) for key, bounds in ranges.items())
+        ):
+            key = "ofi_version" if "plugin" in ranges else "nccl_version"
+            text = f"is known to be bad: {entry['symptom']} ({entry['source']}, {entry['date']})"
+            yield ("nccl", key), text, entry["repair"]
+
+
+def _within(bounds: list[str | None], version: str | None) -> bool:
+    """Whether a release is in a range [first, last], both included; None is an open end."""
+    if version is None:
+        return False
+    first, last = bounds
+    return (first is None or _version(version) >= _version(first)) and (
+        last is None or _version(version) <= _version(last)
+    )
+
+
 @rule(
-    why="Its authors advise against it in the notes of the next release.",
-    source=RELEASE_NOTES,
-    keys=PAIR_KEYS,
+    why="Jobs hang, crash or compute wrong results, often only with some sizes, and nothing names the cause.",
+    source="acceptance/limits/bad_releases.json, where each entry has its source and date",
+    keys=(*PAIR_KEYS, "queues.instance_type", "queues.efa", "acceptance.scenario"),
 )
-def plugin_bad(s: Settings) -> Iterator[Finding]:
-    version, release = _plugin(s)
-    if s.nccl.source == "shared" and release and "bad" in release:
-        yield ("nccl", "ofi_version"), f"{version} is known to be bad: {release['bad']}", "take another release"
+def nccl_known_bad(s: Settings) -> Iterator[Finding]:
+    yield from _known(s, "fault")
+
+
+@warning(
+    why="A fault of the release shows in some jobs, and a later one has the repair.",
+    source="acceptance/limits/bad_releases.json, where each entry has its source and date",
+    keys=(*PAIR_KEYS, "queues.instance_type", "queues.efa", "acceptance.scenario"),
+)
+def nccl_known_flaw(s: Settings) -> Iterator[Finding]:
+    yield from _known(s, "warning")
 
 
 @rule(
