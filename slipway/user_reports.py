@@ -93,6 +93,16 @@ REPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("cluster-name",),
     ),
     (
+        "slurmdbd did not reach its database, and the head node's boot failed",
+        "aws-parallelcluster-hpc-quickstart issue 119",
+        ("database", "database-region"),
+    ),
+    (
+        "Compute nodes ended at once: the default key of EBS was a customer's",
+        f"{PARALLELCLUSTER} issue 3667",
+        ("ebs-key",),
+    ),
+    (
         "slurmctld and slurmdbd did not find or believe each other",
         f"{PARALLELCLUSTER} issue 6398",
         ("munge-secret", "slurmdbd-munge-key", "database-secret"),

@@ -233,7 +233,7 @@ def _instead_of(action: Any, to: Place, otherwise: str = "") -> str:
     setting = "queues[].scripts" if to[0] == "queues" else f"{to[0]}.scripts"
     for known in knowledge()["scripts"]:
         if known["part"] in url:
-            text: str = known["reason"].replace("{setting}", setting)
+            text: str = known["reason"]
             return text + (
                 "; " + known["versions"].format(*arguments) if "versions" in known and len(arguments) >= 2 else ""
             )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
 from slipway.aws.calls import Aws, Pending, Unasked
 from slipway.preflight.asking import found, together
+from slipway.preflight.groups import DIRECTIONS, is_open, lets_in, names_itself
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.quota import QUOTA_PERMISSIONS, Quota
 from slipway.settings import Mount, Settings
@@ -87,6 +87,7 @@ def _existing(settings: Settings, aws: Aws) -> Iterator[Answer]:
         _zone(settings, system_id, subnets),
         _ports(settings, system, interfaces, groups, nodes),
         _links(settings, system, links),
+        _efa(system, groups, interfaces),
     )
 
 
@@ -129,16 +130,21 @@ def _zone(settings: Settings, system_id: str, asked: Pending) -> Iterator[Answer
         yield warning(EXISTING, text, "every byte crosses zones: slower, and paid for per GB")
 
 
-def _ports(
-    settings: Settings, system: dict[str, Any], interfaces: Pending, groups: Pending, nodes: Pending | None
-) -> Iterator[Answer]:
-    """Without 988 nothing is mounted. The others are for what servers begin; many file systems do without for long."""
+def _groups_of(system: dict[str, Any], interfaces: Pending) -> list[str]:
+    """The security groups of the file system's network interfaces."""
     own = [
         item
         for item in interfaces.result()["NetworkInterfaces"]
         if item["NetworkInterfaceId"] in system["NetworkInterfaceIds"]
     ]
-    names = sorted({group["GroupId"] for item in own for group in item["Groups"]})
+    return sorted({group["GroupId"] for item in own for group in item["Groups"]})
+
+
+def _ports(
+    settings: Settings, system: dict[str, Any], interfaces: Pending, groups: Pending, nodes: Pending | None
+) -> Iterator[Answer]:
+    """Without 988 nothing is mounted. The others are for what servers begin; many file systems do without for long."""
+    names = _groups_of(system, interfaces)
     if not names:
         raise Unasked(f"the network interfaces of {system['FileSystemId']} are not to be seen")
     rules = [
@@ -149,13 +155,13 @@ def _ports(
     ]
     network = nodes.result()["Subnets"][0]["CidrBlock"] if nodes else settings.network.cidr or ""
     node_group = settings.network.security_group_id or ""
-    closed = [ports for ports in LUSTRE_PORTS if not _is_let_in(rules, ports, node_group, network)]
+    closed = [ports for ports in LUSTRE_PORTS if not lets_in(rules, ports, {node_group}, network)]
     who = f"{', '.join(names)} of {system['FileSystemId']}"
     if not closed:
         yield ok(EXISTING, f"{who} lets the nodes in")
         return
     hint = f"add an inbound rule to {', '.join(names)}: TCP 988 and 1018-1023 from {node_group or network}"
-    by_list = any(_is_open(rule, ports) and rule.get("PrefixListIds") for rule in rules for ports in closed)
+    by_list = any(is_open(rule, ports) and rule.get("PrefixListIds") for rule in rules for ports in closed)
     if by_list:
         text = f"{who} lets prefix lists in on TCP {_range_list(closed)}: the nodes may be in them or not"
         yield warning(EXISTING, text, "look whether they have the nodes' addresses")
@@ -168,26 +174,35 @@ def _range_list(ranges: list[tuple[int, int]]) -> str:
     return " and ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
-def _is_let_in(rules: list[dict[str, Any]], ports: tuple[int, int], node_group: str, network: str) -> bool:
-    return any(_is_open(rule, ports) and _names(rule, node_group, network) for rule in rules)
+def _efa(system: dict[str, Any], groups: Pending, interfaces: Pending) -> Iterator[Answer]:
+    """An EFA-enabled file system is mounted over TCP: no step configures Lustre's network (LNet) for EFA."""
+    if not (system.get("LustreConfiguration") or {}).get("EfaEnabled"):
+        return
+    names = _groups_of(system, interfaces)
+    closed = [
+        group["GroupId"]
+        for group in groups.result()["SecurityGroups"]
+        if group["GroupId"] in names and not all(_to_itself(group, key) for key in DIRECTIONS)
+    ]
+    text = f"{system['FileSystemId']} is EFA-enabled, and the nodes use it over TCP"
+    text += ": Slipway does not set up EFA for Lustre"
+    hint = "expect TCP's throughput, or run the client set-up of the FSx for Lustre user guide in queues[].scripts"
+    if closed:
+        text += f"; {', '.join(closed)} also has no rules for all traffic to itself, without which EFA does not pass"
+        hint += ", and add these rules, inbound and outbound"
+    yield warning(EXISTING, text, hint)
 
 
-def _is_open(rule: dict[str, Any], ports: tuple[int, int]) -> bool:
-    if rule["IpProtocol"] == "-1":
-        return True
-    return rule["IpProtocol"] in ("tcp", "6") and rule["FromPort"] <= ports[0] and ports[1] <= rule["ToPort"]
-
-
-def _names(rule: dict[str, Any], node_group: str, network: str) -> bool:
-    if node_group and any(pair["GroupId"] == node_group for pair in rule.get("UserIdGroupPairs", [])):
-        return True
-    inner = ipaddress.IPv4Network(network)
-    return any(inner.subnet_of(ipaddress.IPv4Network(item["CidrIp"])) for item in rule.get("IpRanges", []))
+def _to_itself(group: dict[str, Any], key: str) -> bool:
+    return any(names_itself(rule, group["GroupId"]) for rule in group.get(key, ()))
 
 
 def _links(settings: Settings, system: dict[str, Any], asked: Pending) -> Iterator[Answer]:
-    """The associations that are there against those that the settings add."""
-    there = [item["FileSystemPath"] for item in asked.result()["Associations"] if item["Lifecycle"] != "DELETING"]
+    """The associations that are there: whether they work, and how they go with those that the settings add."""
+    known = [item for item in asked.result()["Associations"] if item["Lifecycle"] != "DELETING"]
+    for item in known:
+        yield from _broken_link(item)
+    there = [item["FileSystemPath"] for item in known]
     wanted = settings.storage.associations
     for number, link in enumerate(wanted):
         over = [path for path in there if _overlaps(path, link.path)]
@@ -201,6 +216,18 @@ def _links(settings: Settings, system: dict[str, Any], asked: Pending) -> Iterat
         yield fault(("storage", "associations"), text, "leave some out, or delete some of the old")
     if wanted and (system.get("LustreConfiguration") or {}).get("DeploymentType") == "SCRATCH_1":
         yield fault(("storage", "associations"), "a SCRATCH_1 file system takes no associations", "leave them out")
+
+
+def _broken_link(item: dict[str, Any]) -> Iterator[Answer]:
+    """MISCONFIGURED: FSx imports and exports nothing until bucket, key and policy let it; FAILED: it was never made."""
+    if item["Lifecycle"] not in ("MISCONFIGURED", "FAILED"):
+        return
+    reason = (item.get("FailureDetails") or {}).get("Message", "FSx gives no reason")
+    id, path, bucket = item["AssociationId"], item["FileSystemPath"], item["DataRepositoryPath"]
+    text = f"the association {id} of {path} with {bucket} is {item['Lifecycle']}: {reason}"
+    repair = "let FSx read and write the bucket (policy, KMS key, region): FSx then goes on by itself"
+    remove = f"remove it: aws fsx delete-data-repository-association --association-id {id}"
+    yield fault(EXISTING, text, f"{repair}; or {remove}" if item["Lifecycle"] == "MISCONFIGURED" else remove)
 
 
 def _overlaps(one: str, other: str) -> bool:

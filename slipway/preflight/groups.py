@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,15 +67,40 @@ def _open_to_itself(settings: Settings, path: Place, group: dict[str, Any]) -> I
         return
     id = group["GroupId"]
     for key, (direction, command) in DIRECTIONS.items():
-        if not any(_names_itself(rule, id) for rule in group[key]):
+        if not any(names_itself(rule, id) for rule in group[key]):
             lacks = f"{id} has no {direction} rule for all traffic to itself"
             text = f"{lacks}: EFA does not get through, 0.0.0.0/0 is not enough"
             yield fault(path, text, f"aws ec2 {command} --group-id {id} --protocol all --source-group {id}")
 
 
-def _names_itself(rule: dict[str, Any], id: str) -> bool:
+def names_itself(rule: dict[str, Any], id: str) -> bool:
+    """Whether a rule of the group `id` is for all traffic to or from the group itself."""
     pairs = rule.get("UserIdGroupPairs", ())
     return rule.get("IpProtocol") == ALL_TRAFFIC and any(pair.get("GroupId") == id for pair in pairs)
+
+
+def named_groups(settings: Settings) -> set[str]:
+    """The security groups of the head node, by which rules of other groups may let it in."""
+    return set(_named(settings).values())
+
+
+def lets_in(rules: list[dict[str, Any]], ports: tuple[int, int], groups: set[str], network: str) -> bool:
+    """Whether inbound rules let TCP on the ports (first, last) in from one of the groups, or from all of `network`."""
+    return any(is_open(rule, ports) and _names(rule, groups, network) for rule in rules)
+
+
+def is_open(rule: dict[str, Any], ports: tuple[int, int]) -> bool:
+    """Whether a rule is about TCP on all of these ports, from any source."""
+    if rule["IpProtocol"] == "-1":
+        return True
+    return rule["IpProtocol"] in ("tcp", "6") and rule["FromPort"] <= ports[0] and ports[1] <= rule["ToPort"]
+
+
+def _names(rule: dict[str, Any], groups: set[str], network: str) -> bool:
+    if any(pair.get("GroupId") in groups for pair in rule.get("UserIdGroupPairs", [])):
+        return True
+    inner = ipaddress.IPv4Network(network)
+    return any(inner.subnet_of(ipaddress.IPv4Network(item["CidrIp"])) for item in rule.get("IpRanges", []))
 
 
 QUESTIONS = (

@@ -8,7 +8,7 @@ from typing import Any
 from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
-from slipway.settings import Settings
+from slipway.settings import PARALLELCLUSTER_VERSION, Settings
 from slipway.stack_names import stack_names
 
 NAME = ("name",)
@@ -68,8 +68,8 @@ def _cluster(settings: Settings, asked: dict[str, Pending]) -> Iterator[Answer]:
     stack, ours = _stack(asked[settings.name]), _stack(asked[f"{settings.name}-cluster"])
     if stack is None:
         return
-    status, name = stack["StackStatus"], settings.name
-    if VERSION_TAG not in _tags(stack):
+    status, name, version = stack["StackStatus"], settings.name, _tags(stack).get(VERSION_TAG)
+    if version is None:
         text = f"a stack called {name} is there: ParallelCluster needs the name for the cluster"
         yield fault(NAME, text, "take another name")
     elif ours is None or ours["StackStatus"] in BEGUN_ANEW:
@@ -78,6 +78,11 @@ def _cluster(settings: Settings, asked: dict[str, Pending]) -> Iterator[Answer]:
     elif not status.endswith("_COMPLETE") or status in BEGUN_ANEW:
         text = f"the cluster {name} is {status}"
         yield fault(NAME, text, f"wait until it is done, or look at pcluster describe-cluster -n {name}")
+    elif version != PARALLELCLUSTER_VERSION:
+        text = f"the cluster {name} was made with ParallelCluster {version}"
+        text += f", and this Slipway has {PARALLELCLUSTER_VERSION}"
+        hint = f"deploy with the Slipway that has ParallelCluster {version}, or destroy the cluster and deploy it anew"
+        yield fault(NAME, f"{text}, which refuses to update it", hint)
     else:
         yield ok(NAME, f"the cluster {name} is {status}: it will be updated")
 
@@ -85,9 +90,11 @@ def _cluster(settings: Settings, asked: dict[str, Pending]) -> Iterator[Answer]:
 QUESTIONS = (
     Question(
         name="stack-names",
-        asks="Are the names of the stacks free, or stacks of this cluster in a state that can be updated?",
-        why="A stack that is half made, or not this cluster's, stops the deployment; two clusters cannot share a name.",
-        source="CloudFormation user guide, stack states; CDK CLI 2.1148 (a failed creation is deleted and made anew)",
+        asks="Are the names of the stacks free, or stacks of this cluster that can be updated, by state and version?",
+        why="A stack that is half made, or not this cluster's, stops the deployment; two clusters cannot share a name; "
+        "ParallelCluster updates only clusters of exactly its own version.",
+        source="CloudFormation user guide, stack states; CDK CLI 2.1148 (a failed creation is deleted and made anew); "
+        "aws-parallelcluster 3.16.1 api/controllers/common.py, exact_match; aws-parallelcluster issue 5686",
         permissions=("cloudformation:DescribeStacks",),
         finds=(Status.FAULT, Status.WARNING),
         ask=_stacks,

@@ -9,8 +9,10 @@ from typing import Any
 
 from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.preflight.asking import found, together
+from slipway.preflight.endpoints import Endpoints
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.preflight.running_instances import Instances
+from slipway.preflight.software import built_software
 from slipway.settings import PRIVATE_RANGES, Settings
 from slipway.settings.rules.software import in_private_ecr
 from slipway.settings.source import Place
@@ -29,6 +31,7 @@ COMPUTE: Place = ("network", "compute_subnet_id")
 # The last one of the first row is for the parameter that names the nodes' bundle.
 NODE_ENDPOINTS = ("logs", "cloudformation", "ec2", "s3", "dynamodb", "ssm")
 SESSION_ENDPOINTS = ("ssmmessages",)
+MIRROR_HINT = "copy it to a bucket and name that: software_mirror: s3://BUCKET/PREFIX"
 ECR_ENDPOINTS = ("ecr.api", "ecr.dkr")  # passwords, then manifests; layers come from S3. Source: ECR user guide
 
 
@@ -138,12 +141,11 @@ class WayOut:
 
 
 class Routes:
-    """Route tables and endpoints of the VPC; the calls are on their way as soon as this is made."""
+    """Route tables of the VPC; the calls are on their way as soon as this is made."""
 
     def __init__(self, settings: Settings, aws: Aws) -> None:
         in_vpc = [{"Name": "vpc-id", "Values": [settings.network.vpc_id]}]
         self._tables = aws.start("ec2", "describe_route_tables", Filters=in_vpc)
-        self._endpoints = aws.start("ec2", "describe_vpc_endpoints", Filters=in_vpc)
         self._subnets = {
             id: aws.start("ec2", "describe_subnets", SubnetIds=[id]) for id in _subnet_ids(settings).values()
         }
@@ -167,16 +169,6 @@ class Routes:
                 kind = "internet" if target.startswith("igw-") else "other"
                 return WayOut(kind, target, route.get("State") == "blackhole")
         return WayOut("none", "", False)
-
-    def missing_endpoints(self, subnet_id: str, region: str, wanted: tuple[str, ...]) -> list[str]:
-        """Those of `wanted` that the subnet's nodes cannot reach. Raises Unasked."""
-        table = self.table(subnet_id).get("RouteTableId")
-        reached = {
-            endpoint["ServiceName"].rpartition(f"{region}.")[2]
-            for endpoint in self._endpoints.result()["VpcEndpoints"]
-            if endpoint["VpcEndpointType"] != "Gateway" or table in endpoint.get("RouteTableIds", ())
-        }
-        return [name for name in wanted if name not in reached]
 
     def gives_public_addresses(self, subnet_id: str) -> bool:
         """MapPublicIpOnLaunch; true for a subnet that is not there, which another question reports."""
@@ -202,6 +194,7 @@ def _is_elsewhere(settings: Settings, aws: Aws, subnet_id: str) -> bool:
 def ask_compute_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
     """The compute nodes reach AWS: through a NAT or transit gateway, or through VPC endpoints."""
     routes, subnet_id = Routes(settings, aws), settings.network.compute_subnet_id or ""
+    endpoints = Endpoints(settings, aws, subnet_id, NODE_ENDPOINTS)
     if _is_elsewhere(settings, aws, subnet_id):
         return
     way = routes.way_out(subnet_id)
@@ -212,7 +205,9 @@ def ask_compute_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
     elif way.kind == "internet":
         yield _public_compute(settings, routes, subnet_id, way)
     else:
-        yield from _isolated(settings, routes, COMPUTE, subnet_id, NODE_ENDPOINTS)
+        yield from _isolated(settings, routes, COMPUTE, subnet_id, endpoints)
+    if not way.is_dead:
+        yield from endpoints.closed(COMPUTE)
 
 
 def _dead(path: Place, subnet_id: str, way: WayOut) -> Answer:
@@ -238,17 +233,30 @@ def _public_compute(settings: Settings, routes: Routes, subnet_id: str, way: Way
 
 
 def _isolated(
-    settings: Settings, routes: Routes, path: Place, subnet_id: str, wanted: tuple[str, ...]
+    settings: Settings, routes: Routes, path: Place, subnet_id: str, endpoints: Endpoints
 ) -> Iterator[Answer]:
-    missing = routes.missing_endpoints(subnet_id, settings.region, wanted)
+    missing = endpoints.missing(str(routes.table(subnet_id).get("RouteTableId")))
     if missing:
-        text = f"{subnet_id} has no way to the internet and no VPC endpoint for {listed(missing, most=len(wanted))}"
+        text = f"{subnet_id} has no way to the internet and no VPC endpoint for {listed(missing, most=len(missing))}"
         yield fault(path, text, "give it a default route to a NAT gateway, or make the endpoints")
         return
-    yield ok(path, f"{subnet_id} has no way to the internet, and VPC endpoints for all that the nodes call")
+    unnamed = list(endpoints.without_names(path))
+    yield from unnamed
+    if not unnamed:
+        yield ok(path, f"{subnet_id} has no way to the internet, and VPC endpoints for all that the nodes call")
     if not (settings.software_mirror or "").startswith("s3://"):
         text = f"{subnet_id} has no way to the internet, and the nodes' software comes from there"
-        yield warning(path, text, "copy it to a bucket and name that: software_mirror: s3://BUCKET/PREFIX")
+        yield warning(path, f"{text}: {_not_installed(settings)}", MIRROR_HINT)
+
+
+def _not_installed(settings: Settings) -> str:
+    """What a cluster lacks whose nodes cannot fetch their software: no step of a node fails for it."""
+    lost = "the exporters and Prometheus are missing, and no metric is recorded"
+    if built_software(settings):
+        built = "NCCL and its plugin" if settings.nccl.source == "shared" else "nccl-tests"
+        lost += f"; {built} {'are' if settings.nccl.source == 'shared' else 'is'} not built"
+        lost += ", and acceptance measures nothing" if settings.acceptance.scenario != "none" else ""
+    return lost
 
 
 def _images_from_outside(settings: Settings, subnet_id: str) -> Iterator[Answer]:
@@ -262,6 +270,7 @@ def _images_from_outside(settings: Settings, subnet_id: str) -> Iterator[Answer]
 def ask_head_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
     """The head node reaches AWS, and can be reached as the settings want."""
     routes, subnet_id = Routes(settings, aws), settings.network.head_node_subnet_id or ""
+    endpoints = Endpoints(settings, aws, subnet_id, _head_endpoints(settings))
     if _is_elsewhere(settings, aws, subnet_id):
         return
     way = routes.way_out(subnet_id)
@@ -273,13 +282,15 @@ def ask_head_routes(settings: Settings, aws: Aws) -> Iterator[Answer]:
         hint = f"aws ec2 modify-subnet-attribute --subnet-id {subnet_id} --map-public-ip-on-launch"
         yield fault(HEAD, f"{closed}: the head node would reach nothing", hint)
     elif way.kind == "none":
-        yield from _isolated(settings, routes, HEAD, subnet_id, _head_endpoints(settings))
+        yield from _isolated(settings, routes, HEAD, subnet_id, endpoints)
         yield from _images_from_outside(settings, subnet_id)
     else:
         address = "a public address" if public else "no public address"
         yield ok(HEAD, f"{subnet_id} has a way out through {way.target}; the head node gets {address}")
     if not public:
         yield from _reached_from_outside(settings)
+    if not way.is_dead:
+        yield from endpoints.closed(HEAD)
 
 
 def _head_endpoints(settings: Settings) -> tuple[str, ...]:
@@ -344,6 +355,12 @@ def _all_allowed(entries: list[dict[str, Any]]) -> bool:
     return False
 
 
+ROUTE_PERMISSIONS = (
+    "ec2:DescribeRouteTables",
+    "ec2:DescribeVpcEndpoints",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeSecurityGroups",
+)
 QUESTIONS = (
     Question(
         name="vpc",
@@ -368,13 +385,13 @@ QUESTIONS = (
     ),
     Question(
         name="compute-routes",
-        asks="Do the compute nodes have a way to the AWS services they call?",
+        asks="Do the compute nodes have a way to the AWS services they call, and do the VPC's endpoints let them in?",
         why="Nodes with several network interfaces get no public address: in a public subnet they reach nothing, "
         "and the creation ends at the time-out of the bootstrap.",
         source=f"{PCLUSTER_GUIDE}/network-configuration-v3.html; "
         f"{PCLUSTER_GUIDE}/aws-parallelcluster-in-a-single-public-subnet-no-internet-v3.html; libfabric issue 6; "
         "dstack issues 1804 and 2270",
-        permissions=("ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"),
+        permissions=ROUTE_PERMISSIONS,
         finds=(Status.FAULT, Status.WARNING),
         ask=ask_compute_routes,
         applies=_has_own_vpc,
@@ -385,7 +402,7 @@ QUESTIONS = (
         why="A head node that reaches no AWS service never signals that it is ready: the creation fails after 35 "
         "minutes.",
         source=f"{PCLUSTER_GUIDE}/network-configuration-v3.html; aws-parallelcluster issue 2447",
-        permissions=("ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"),
+        permissions=ROUTE_PERMISSIONS,
         finds=(Status.FAULT, Status.WARNING),
         ask=ask_head_routes,
         applies=_has_own_vpc,

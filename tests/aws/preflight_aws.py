@@ -1,6 +1,6 @@
 """The rehearsal's embedded AWS, with the operations that preflight and cost call and a rehearsal never does.
 
-These are Service Quotas, the Price List, offers of capacity blocks, Grafana's API, IAM's policy simulator and S3's
+These are Service Quotas, the Price List, offers of capacity blocks, EBS's default key, Grafana's API, IAM's policy simulator and S3's
 check of a bucket's owner. Chosen operations
 can also be denied, delayed or throttled.
 """
@@ -16,6 +16,7 @@ from tests.aws import grafana_api
 from tests.aws.bad_day import BadDay, Misbehaviour
 from tests.aws.block_offerings import install_block_offerings
 from tests.aws.bucket_owner import install_owners
+from tests.aws.ebs_key import install_ebs_key
 from tests.aws.policy_simulator import install_simulation
 from tests.aws.pricing import PriceList
 from tests.aws.quotas import install_quotas, set_quota
@@ -44,6 +45,7 @@ class PreflightAws(EmbeddedAws):
     def start(self) -> None:
         """Listen, with empty services."""
         install_quotas()
+        install_ebs_key()
         install_simulation()
         install_owners()
         install_block_offerings()

@@ -23,6 +23,7 @@ VPC = "vpc-0123456789abcdef0"
 HEAD = "subnet-0123456789abcdef0"
 COMPUTE = "subnet-0123456789abcdef1"
 GROUP = "sg-0123456789abcdef0"
+ENDPOINT_GROUP = "sg-0123456789abcdef9"
 GATEWAY = "igw-0123456789abcdef0"
 NAT = "nat-0123456789abcdef0"
 ACL = "acl-0123456789abcdef0"
@@ -42,6 +43,7 @@ def fixed_ids(**ids: str) -> Iterator[None]:
         "acl": (network_acls, "random_network_acl_id"),
         "group": (security_groups, "random_security_group_id"),
         "vpc": (vpcs, "random_vpc_id"),
+        "endpoint": (vpcs, "random_vpc_ep_id"),
     }
     with ExitStack() as stack:
         for kind, id in ids.items():
@@ -86,16 +88,31 @@ def no_nat(aws: PreflightAws) -> None:
     aws.clients("ec2").delete_nat_gateway(NatGatewayId=NAT)
 
 
-def endpoints(subnet: str, *names: str) -> Callable[[PreflightAws], None]:
-    """VPC endpoints: those of S3 and DynamoDB are gateways in the subnet's route table."""
+def endpoints(
+    subnet: str, *names: str, private_dns: bool = True, open_to: str = "10.0.0.0/16"
+) -> Callable[[PreflightAws], None]:
+    """VPC endpoints: those of S3 and DynamoDB are gateways in the subnet's route table, the others have one group."""
 
     def arrange(aws: PreflightAws) -> None:
-        for name in names:
-            kind: dict[str, Any] = {"VpcEndpointType": "Interface", "SubnetIds": [subnet]}
+        ec2 = aws.clients("ec2")
+        with fixed_ids(group=ENDPOINT_GROUP):
+            ec2.create_security_group(GroupName="endpoints", Description="endpoints", VpcId=VPC)
+        if open_to:
+            https = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": open_to}]}
+            ec2.authorize_security_group_ingress(GroupId=ENDPOINT_GROUP, IpPermissions=[https])
+        interface = {
+            "VpcEndpointType": "Interface",
+            "SubnetIds": [subnet],
+            "SecurityGroupIds": [ENDPOINT_GROUP],
+            "PrivateDnsEnabled": private_dns,
+        }
+        for number, name in enumerate(names):
+            kind: dict[str, Any] = interface
             if name in ("s3", "dynamodb"):
                 kind = {"VpcEndpointType": "Gateway", "RouteTableIds": [route_table(aws, subnet)]}
             service = f"com.amazonaws.{REGION}.{name}"
-            aws.clients("ec2").create_vpc_endpoint(VpcId=VPC, ServiceName=service, **kind)
+            with fixed_ids(endpoint=f"vpce-0123456789abcdef{number}"):
+                ec2.create_vpc_endpoint(VpcId=VPC, ServiceName=service, **kind)
 
     return arrange
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from arrange_services import efs, file_system
 from arrange_vpc import COMPUTE, HEAD, NETWORK, VPC, ZONE, group, vpc
+from moto.fsx.models import fsx_backends
 from preflight_cases import REGION, Case, all_of, check, denied
 
+from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, make_network
 from rehearsal.cloud.volumes import add_cache, add_volume
 from slipway.preflight.model import Answer, Status
@@ -96,6 +98,26 @@ def associations(*paths: str) -> Callable[[PreflightAws], None]:
     return arrange
 
 
+def broken_association(path: str, lifecycle: str, reason: str = "") -> Callable[[PreflightAws], None]:
+    """An association that FSx reports as broken."""
+
+    def arrange(aws: PreflightAws) -> None:
+        associations(path)(aws)
+        for item in fsx_backends[ACCOUNT][REGION].associations.values():
+            item |= {"AssociationId": LINK, "Lifecycle": lifecycle}
+            if reason:
+                item["FailureDetails"] = {"Message": reason}
+
+    return all_of(existing(), arrange)
+
+
+def efa_enabled(**rules: bool) -> Callable[[PreflightAws], None]:
+    """An EFA-enabled file system; by default its group has no rules to itself."""
+    lustre = {"DeploymentType": "PERSISTENT_2", "EfaEnabled": True, "PerUnitStorageThroughput": 1000}
+    servers = group(id=SERVERS, **{"ingress": False, "egress": False, **rules})
+    return all_of(vpc(), group(), servers, OPEN, file_system(FS, COMPUTE, SERVERS, LustreConfiguration=lustre))
+
+
 def quota(code: tuple[str, str], value: float) -> Callable[[PreflightAws], None]:
     return lambda _: set_quota(REGION, *code, value)
 
@@ -126,6 +148,8 @@ def mount(name: str, status: Status, text: str, settings: dict[str, Any], **more
 
 RAISE = "aws service-quotas request-service-quota-increase --region us-east-1 --service-code fsx --quota-code"
 INSIDE = f"{SERVERS} of {FS} lets the nodes in"
+LINK = "dra-0123456789abcdef0"
+TCP = f"{FS} is EFA-enabled, and the nodes use it over TCP: Slipway does not set up EFA for Lustre"
 CLOSED = f"{SERVERS} of {FS} does not let the nodes in on TCP"
 OPENZFS = mounting("fsx-openzfs", VOLUME)
 QUOTA_CASES = [
@@ -188,6 +212,21 @@ SYSTEM_CASES = [
            arrange=all_of(existing(), associations(*(f"/old{number}" for number in range(7))))),
     system("scratch-1", FAULT, "a SCRATCH_1 file system takes no associations", ("storage", "associations"),
            settings=linked("/x"), arrange=existing(deployment="SCRATCH_1")),
+    system("EFA", WARNING, f"{TCP}; {SERVERS} also has no rules for all traffic to itself, without which EFA does not pass",
+           arrange=efa_enabled(),
+           hint="expect TCP's throughput, or run the client set-up of the FSx for Lustre user guide in queues[].scripts, "
+           "and add these rules, inbound and outbound"),
+    system("EFA with rules", WARNING, TCP, arrange=efa_enabled(ingress=True, egress=True),
+           hint="expect TCP's throughput, or run the client set-up of the FSx for Lustre user guide in queues[].scripts"),
+    system("association misconfigured", FAULT,
+           f"the association {LINK} of /results with s3://old-data/results/ is MISCONFIGURED: access to the bucket was denied",
+           hint="let FSx read and write the bucket (policy, KMS key, region): FSx then goes on by itself; or remove it: "
+           f"aws fsx delete-data-repository-association --association-id {LINK}",
+           arrange=broken_association("/results", "MISCONFIGURED", "access to the bucket was denied")),
+    system("association failed", FAULT,
+           f"the association {LINK} of /results with s3://old-data/results/ is FAILED: FSx gives no reason",
+           hint=f"remove it: aws fsx delete-data-repository-association --association-id {LINK}",
+           arrange=broken_association("/results", "FAILED")),
     denied("fsx:DescribeFileSystems", "file-system", settings=EXISTING, arrange=existing()),
     denied("fsx:DescribeDataRepositoryAssociations", "file-system", settings=EXISTING, arrange=existing()),
     denied("ec2:DescribeNetworkInterfaces", "file-system", settings=EXISTING, arrange=existing()),

@@ -114,6 +114,19 @@ def _arns(s: Settings) -> Iterator[tuple[Place, str]]:
         yield ("slurm", "external_slurmdbd", "munge_key_secret_arn"), s.slurm.external_slurmdbd.munge_key_secret_arn
 
 
+@warning(
+    why="The observability stack fails in a region without Managed Grafana. AWS adds regions now and then: "
+    "preflight asks AWS itself.",
+    source="AWS General Reference, endpoints of Amazon Managed Grafana, in slipway/data/regions.json",
+    keys=("region", "observability.grafana"),
+)
+def grafana_region(s: Settings) -> Iterator[Finding]:
+    if s.observability.grafana and s.region in regions() and not regions()[s.region].get("grafana"):
+        names = ", ".join(name for name, facts in regions().items() if facts.get("grafana"))
+        text = f"Managed Grafana is not in {s.region}"
+        yield ("observability", "grafana"), text, f"leave it out, or take one of {names}"
+
+
 @rule(
     why="Nodes read a secret from Secrets Manager of their own region; one of another region is not found at boot.",
     source="Secrets Manager user guide: a secret belongs to one region",

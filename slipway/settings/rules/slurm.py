@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from slipway.settings.model import Settings
@@ -20,6 +21,27 @@ DENIED_ACCOUNTING = {
 }  # fmt: skip
 DENIED_QUEUE = {"nodes", "oversubscribe", "partitionname", "resumetimeout", "state", "suspendtime"}
 NODE_PARTS = ("-st-", "-dy-")  # static and dynamic nodes of ParallelCluster
+
+
+RDS_HOST = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d+)\.rds\.amazonaws\.com(?:\.cn)?$")
+
+
+def rds_region(host: str) -> str | None:
+    """The region of a host of RDS or Aurora, which its name contains; None for another host."""
+    form = RDS_HOST.search(host.lower())
+    return form[1] if form else None
+
+
+@rule(
+    why="A new VPC has no way into another region: slurmdbd finds no database, and the head node's boot fails.",
+    source="RDS user guide, endpoint of a database; aws-parallelcluster-hpc-quickstart issue 119",
+    keys=("region", "network", "slurm.database"),
+)
+def database_region(s: Settings) -> Iterator[Finding]:
+    region = rds_region(s.slurm.database.host) if s.slurm.database else None
+    if region and region != s.region and s.network.is_new:
+        text = f"is a database in {region}, and no way leads there from the new VPC in {s.region}"
+        yield ("slurm", "database", "host"), text, "take a database of the cluster's region, or an existing VPC"
 
 
 def _denied(settings: Mapping[str, object], words: set[str], place: Place, owner: str) -> Iterator[Finding]:
