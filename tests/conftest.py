@@ -29,6 +29,9 @@ MACHINE_MARKS = ("hosts", "road")
 # What is measured, and so wants a quiet machine, comes when the other process has run out of work.
 LATE_FOLDERS = ("acceptance", "rehearsal")
 _STARTED = time.time()
+# The readline library of the first process sets these, and what a test prints would be folded for a terminal.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
 
 
 def pytest_configure() -> None:

@@ -99,6 +99,15 @@ def test_release_that_is_not_there_is_refused(node: Host) -> None:
     ]
 
 
+def test_values_that_cannot_be_written_are_a_fault_of_this_script(node: Host) -> None:
+    name_bundle(node, "old", bundle("old"))
+    node.run("mkdir -p /etc/slipway/node.env")
+    done = node.run(HEAD, check=False)
+    assert done.returncode == 1
+    assert "step=use-bundle exit=1 cannot write /etc/slipway/node.env. Hint: is it read-only or full?" in done.stdout
+    assert node.run("test -e /opt/slipway/current", check=False).returncode == 1
+
+
 def test_failing_setup_keeps_its_exit_code_whatever_cannot_be_kept_of_it(node: Host) -> None:
     name_bundle(node, "fails", pack({**THIN, "compute/setup-compute.sh": (b"#!/bin/bash\nexit 9\n", 0o755)}))
     node.run("rm -rf /var/lib/slipway")

@@ -209,6 +209,14 @@ def _read(terminal: int, word: str, limit_s: float) -> str:
     return text
 
 
+def _end(pid: int, terminal: int) -> None:
+    """End the rehearsal of a failed test as a closed terminal does, and wait until it has removed what it made."""
+    os.close(terminal)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and os.waitpid(pid, os.WNOHANG) == (0, 0):
+        time.sleep(0.5)
+
+
 @hosts
 @pytest.mark.hosts
 def test_a_shell_on_the_rehearsed_head_node(tmp_path: Path) -> None:
@@ -219,13 +227,18 @@ def test_a_shell_on_the_rehearsed_head_node(tmp_path: Path) -> None:
         os.umask(0o077)
         os.chdir(REPOSITORY)
         os.execv(program(), [program(), "rehearse", SETTINGS, "--shell", "--output", str(tmp_path)])  # noqa: S606
-    _read(terminal, "ubuntu@head", LIMIT_S)
-    os.write(terminal, b"srun --nodes=2 hostname | sort; sleep 100\n")
-    _read(terminal, "train-st-gpu-2", 60)
-    os.write(terminal, b"\x03")  # Ctrl-C ends the command, not the rehearsal
-    os.write(terminal, b"id --user --name; exit\n")
-    _read(terminal, "[RESULT] SUCCESS", 60)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    try:
+        _read(terminal, "ubuntu@head", LIMIT_S)
+        # The word is complete only in the output, not in the echo of the command.
+        os.write(terminal, b"srun --nodes=2 hostname | sort; echo jobs' 'ended; sleep 100\n")
+        assert "train-st-gpu-2" in _read(terminal, "jobs ended", 60)
+        os.write(terminal, b"\x03")  # Ctrl-C ends the command, not the rehearsal
+        os.write(terminal, b"id --user --name; exit\n")
+        _read(terminal, "[RESULT] SUCCESS", 60)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    except BaseException:
+        _end(pid, terminal)
+        raise
     assert traces() == before
 
 
