@@ -74,6 +74,14 @@ class JobInfo:
         return self.state in FINAL_STATES
 
 
+_CLOSED = "Required partition not available"  # sbatch of a partition whose state is INACTIVE or DRAIN
+_PROTECTED = (
+    "the partition takes no jobs: ParallelCluster stops it after ten nodes that failed to boot (protected mode), or the"
+    " fleet was stopped. Hint: `slipway status` reports why; repair it, then"
+    " `pcluster update-compute-fleet --cluster-name NAME --status START_REQUESTED`"
+)
+
+
 class Slurm:
     """The few commands this program needs. Raises ExternalError where one does not answer."""
 
@@ -98,7 +106,12 @@ class Slurm:
 
     def submit(self, script: Path, directory: Path, output: Path) -> int:
         """Submit a script; return the job's id."""
-        said = self.call(submit_argv(script, directory, output))
+        try:
+            said = self.call(submit_argv(script, directory, output))
+        except ExternalError as fault:
+            if _CLOSED in str(fault):
+                raise ExternalError(f"sbatch: {_CLOSED}: {_PROTECTED}") from None
+            raise
         found = re.match(r"(\d{1,10})(?:;|\s|$)", said)
         if found is None:
             raise ExternalError(f"sbatch: answered {said[:100]!r}, not a job id. Hint: is sbatch a wrapper?")

@@ -28,6 +28,8 @@ MEANINGS = (
     (("checksum mismatch", "unexpected end of file", "curl: (18)"), "a layer arrived damaged"),
     (("curl: (6)", "curl: (7)", "curl: (28)", "curl: (56)"), "the registry could not be reached"),
     (("returned error code: 401", "returned error code: 403"), "the registry refused the key"),
+    # enroot issues 30, 69 and 141: its package `enroot+caps` gives the helper programs their capabilities.
+    (("failed to set capabilities",), "enroot's programs lack their capabilities: install the package enroot+caps"),
 )
 
 

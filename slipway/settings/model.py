@@ -193,7 +193,10 @@ class Queue(Part):
 
 
 class Fsx(Part):
-    """FSx for Lustre at /fsx: a new file system, or an existing one by its id alone."""
+    """FSx for Lustre at /fsx: a new file system, or an existing one by its id alone.
+
+    The nodes use it over TCP, an EFA-enabled one too: Slipway makes none, and sets up no EFA for Lustre.
+    """
 
     file_system_id: FileSystemId | None = key(
         "an existing file system; the other keys are left out then", default=None, shown="a new file system"

@@ -62,6 +62,8 @@ def test_name_and_apptainers_form() -> None:
         ("Checksum mismatch: abc\n", "a layer arrived damaged"),
         ("curl: (6) Could not resolve host: nvcr.io\n", "the registry could not be reached"),
         ("[ERROR] URL https://x/ returned error code: 403 Forbidden\n", "the registry refused the key"),
+        ("[INFO] b\nenroot-aufs2ovlfs: failed to set capabilities: Operation not permitted\n",
+         "enroot's programs lack their capabilities: install the package enroot+caps"),
         ("[INFO] a\n[ERROR] Could not process JSON input\n", "[ERROR] Could not process JSON input"),
         ("[INFO] Authenticating with user: $oauthtoken\n", "it failed without a message: is the key right and allowed to pull this image?"),
     ],
