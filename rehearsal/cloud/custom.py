@@ -27,6 +27,7 @@ from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.functions import FunctionError, FunctionRunner
 from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult
 from rehearsal.cloud.template import stringify
+from rehearsal.permissions.authority import Authority
 
 #: A handler in Python: gets the request, returns physical id and attributes, raises ResourceFailed(reason).
 Handler = Callable[[ResourceRequest], ResourceResult]
@@ -45,8 +46,14 @@ class CustomResources:
     """
 
     def __init__(
-        self, clients: Clients, functions: FunctionRunner, endpoint: Callable[[], str], interval_s: float | None = None
+        self,
+        clients: Clients,
+        functions: FunctionRunner,
+        endpoint: Callable[[], str],
+        authority: Authority,
+        interval_s: float | None = None,
     ) -> None:
+        self._authority = authority
         self._clients = clients
         self._functions = functions
         self._endpoint = endpoint
@@ -79,18 +86,24 @@ class CustomResources:
     def _serve(self, request: ResourceRequest) -> ResourceResult:
         sent = _as_sent(request)
         handler = self._handlers.get(request.resource_type)
-        if handler is not None:
-            return handler(sent)
         token = str(request.properties.get("ServiceToken", ""))
         if ":function:" not in token:
+            if handler is not None:
+                return handler(sent)
             raise ResourceFailed(
                 f"ServiceToken {token or '(none)'} of {request.resource_type} is no Lambda function, and the rehearsal"
                 " has no handler for that type"
             )
         function = self._functions.find(token)
+        self._authority.authorize_thread("lambda:InvokeFunction", token)
+        role = self._authority.session(function.role, function.function_name)
+        if handler is not None:
+            with self._authority.as_role(role):
+                return handler(sent)
         variables = function.environment_vars or {}
         if "USER_ON_EVENT_FUNCTION_ARN" in variables:
-            return self._provider(sent, variables)
+            with self._authority.as_role(role):
+                return self._provider(sent, variables)
         if str(function.run_time).startswith("python"):
             return self._plain(sent, function)
         stand_in = _NODE_STAND_INS.get(request.resource_type)
@@ -99,7 +112,7 @@ class CustomResources:
                 f"{request.resource_type} is served by a {function.run_time} function, which the rehearsal's cloud does"
                 " not run and has no stand-in for (rehearsal/cloud/custom.py)"
             )
-        with aws_reasons():
+        with self._authority.as_role(role), aws_reasons():
             return stand_in(self._clients, sent)
 
     # ---- the Provider framework ----
@@ -155,6 +168,7 @@ class CustomResources:
 
     def _call(self, arn: str, event: Mapping[str, Any], request: ResourceRequest, physical_id: str = "") -> Any:
         function = self._functions.find(arn)
+        self._authority.authorize_thread("lambda:InvokeFunction", function.function_arn)
         try:
             return self._functions.invoke(function, event).result
         except FunctionError as error:

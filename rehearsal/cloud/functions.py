@@ -1,8 +1,8 @@
 """Runs the product's Python Lambda functions: the real code, in a process of its own, against the embedded AWS.
 
 Stands in for the Lambda service: one process a call, bounded by the function's own timeout, with the environment that
-Lambda gives and the SDK's endpoint set to the embedded AWS. No container, no memory limit, no IAM; the interpreter is
-the rehearsal's own, whatever version the function asks for.
+Lambda gives, the credentials of its execution role, and the SDK's endpoint set to the embedded AWS. No container, no
+memory limit; the interpreter is the rehearsal's own, whatever version the function asks for.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 
 from moto.awslambda.models import LambdaFunction, lambda_backends
 
-from rehearsal.cloud.clients import ACCESS_KEY
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ACCOUNT
+from rehearsal.permissions.authority import Authority
 
 #: Started with the code's directory first on the path; the event comes on stdin, the answer goes to descriptor 3.
 _RUNNER = """
@@ -79,7 +79,8 @@ class Invocation:
 class FunctionRunner:
     """Calls Lambda functions of the embedded AWS. Code is unpacked once for each version of it, below `directory`."""
 
-    def __init__(self, region: str, directory: Path, endpoint: Callable[[], str]) -> None:
+    def __init__(self, region: str, directory: Path, endpoint: Callable[[], str], authority: Authority) -> None:
+        self._authority = authority
         self._region = region
         self._directory = directory
         self._endpoint = endpoint
@@ -163,8 +164,7 @@ class FunctionRunner:
             "LANG": "C.UTF-8",
             "AWS_REGION": self._region,
             "AWS_DEFAULT_REGION": self._region,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": ACCESS_KEY,
+            **self._authority.session(function.role, function.function_name),
             "AWS_ENDPOINT_URL": self._endpoint(),
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_CONFIG_FILE": os.devnull,

@@ -1,7 +1,7 @@
 """IAM roles, policies and instance profiles, and permissions of functions, through the APIs.
 
-moto's models of these cannot delete what is attached, and a permission has no id. Nothing here is enforced: a request
-that AWS would deny is allowed.
+moto's models of these cannot delete what is attached, and a permission has no id. What they allow is evaluated by
+rehearsal/permissions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _named(request: ResourceRequest, key: str, limit_chars: int) -> str:
 def _role(iam: Any, request: ResourceRequest) -> ResourceResult:
     properties = request.properties
     name = _named(request, "RoleName", _ROLE_NAME_CHARS)
-    optional = {key: properties[key] for key in ("Path", "Description") if key in properties}
+    optional = {key: properties[key] for key in ("Path", "Description", "PermissionsBoundary") if key in properties}
     if "MaxSessionDuration" in properties:
         optional["MaxSessionDuration"] = int(properties["MaxSessionDuration"])
     trust = json.dumps(properties["AssumeRolePolicyDocument"])
@@ -56,6 +56,10 @@ def _change_role(iam: Any, request: ResourceRequest) -> ResourceResult:
         RoleName=name, PolicyDocument=json.dumps(request.properties["AssumeRolePolicyDocument"])
     )
     _fill_role(iam, name, request)
+    if boundary := request.properties.get("PermissionsBoundary"):
+        iam.put_role_permissions_boundary(RoleName=name, PermissionsBoundary=boundary)
+    elif "PermissionsBoundary" in request.old_properties:
+        iam.delete_role_permissions_boundary(RoleName=name)
     made = iam.get_role(RoleName=name)["Role"]
     return ResourceResult(name, {"Arn": made["Arn"], "RoleId": made["RoleId"]})
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from rehearsal.cloud.clients import ACCESS_KEY
+from rehearsal.cloud.clients import OWN_CREDENTIALS
 from rehearsal.cloud.errors import CloudError
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -49,11 +49,12 @@ def validate(
     run_dir: Path,
     suppressed: Sequence[str] = (),
     timeout_s: float = DEFAULT_TIMEOUT_S,
+    credentials: Mapping[str, str] = OWN_CREDENTIALS,
 ) -> list[ValidationMessage]:
     """Every message of pcluster's validators; empty when it accepts the configuration without a word.
 
     `endpoint` must be an address (http://127.0.0.1:PORT), not a name. `suppressed` holds validators' types that are not
-    run. Raises PclusterUnavailable when pcluster cannot judge within `timeout_s` seconds.
+    run; `credentials` are those of the provider's role. Raises PclusterUnavailable when pcluster cannot judge within `timeout_s` seconds.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     path = run_dir / f"{name}.yaml"
@@ -68,7 +69,7 @@ def validate(
             capture_output=True,
             text=True,
             timeout=timeout_s,
-            env=_environment(region, endpoint, run_dir),
+            env=_environment(region, endpoint, run_dir, credentials),
             check=False,
         )
     except FileNotFoundError:
@@ -78,7 +79,7 @@ def validate(
     return _messages(done.stdout, done.stderr)
 
 
-def _environment(region: str, endpoint: str, run_dir: Path) -> dict[str, str]:
+def _environment(region: str, endpoint: str, run_dir: Path, credentials: Mapping[str, str]) -> dict[str, str]:
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
@@ -86,8 +87,7 @@ def _environment(region: str, endpoint: str, run_dir: Path) -> dict[str, str]:
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
-        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": ACCESS_KEY,
+        **credentials,
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,

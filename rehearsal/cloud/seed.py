@@ -1,7 +1,7 @@
 """What an AWS account has before our deployment: the CDK's bootstrap, ParallelCluster's images and provider, what is
 bought.
 
-Names of the bootstrap: the CDK's bootstrap template with its default qualifier. Names of images and of the provider's
+The CDK's bootstrap: bootstrap.py. Names of images and of the provider's
 template: aws-parallelcluster 3.16.1 (`pcluster/constants.py`, user guide "Custom resources").
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 from moto.ec2.models import ec2_backends, subnets, vpcs
 from moto.ec2.models.amis import Ami
 
+from rehearsal.cloud.bootstrap import EXECUTION_POLICY, make_bootstrap
 from rehearsal.cloud.capacity import add_reservation
 from rehearsal.cloud.clients import Clients
 from rehearsal.cloud.existing import (
@@ -30,9 +31,6 @@ from rehearsal.cloud.existing import (
 from rehearsal.cloud.model import ACCOUNT, PARTITION
 
 PARALLELCLUSTER_VERSION = "3.16.1"
-_QUALIFIER = "hnb659fds"
-_BOOTSTRAP_VERSION = "30"
-_BOOTSTRAP_ROLES = ("deploy", "file-publishing", "image-publishing", "lookup", "cfn-exec")
 _NGC_KEY = "nvapi-" + "0" * 64  # the form of a key of NVIDIA's registry; it opens nothing
 _AMI_OWNER = "247102896272"  # the account that publishes ParallelCluster's images
 _AMI_SYSTEMS = {
@@ -83,7 +81,8 @@ class Seed:
     """All that is there before the deployment.
 
     `objects` are (bucket, key), `scripts` (bucket, key, text); `secret_arns` hold a key of NVIDIA's registry each,
-    `secrets` are (ARN, text); `service_roles`: services whose linked role was made, such as spot.amazonaws.com.
+    `secrets` are (ARN, text); `service_roles`: services whose linked role was made, such as spot.amazonaws.com;
+    `execution_policies`: those of the role that CloudFormation deploys with.
     """
 
     reservations: tuple[Reservation, ...] = ()
@@ -99,11 +98,12 @@ class Seed:
     policy_arns: tuple[str, ...] = ()
     placement_groups: tuple[str, ...] = ()
     secrets: tuple[tuple[str, str], ...] = ()
+    execution_policies: tuple[str, ...] = (EXECUTION_POLICY,)
 
 
 def plant(clients: Clients, seed: Seed) -> None:
     """Make everything of `seed`, and what every account has."""
-    _bootstrap(clients)
+    make_bootstrap(clients, seed.execution_policies)
     _provider_template(clients)
     _images(clients.region)
     for reservation in seed.reservations:
@@ -165,24 +165,6 @@ def _closed_bucket(clients: Clients, name: str) -> None:
     names = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
     closed = dict.fromkeys(names, True)
     clients("s3").put_public_access_block(Bucket=name, PublicAccessBlockConfiguration=closed)
-
-
-def _bootstrap(clients: Clients) -> None:
-    make_bucket(clients, f"cdk-{_QUALIFIER}-assets-{ACCOUNT}-{clients.region}")
-    clients("ssm").put_parameter(
-        Name=f"/cdk-bootstrap/{_QUALIFIER}/version", Value=_BOOTSTRAP_VERSION, Type="String", Overwrite=True
-    )
-    trust = {
-        "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}}
-        ],
-    }
-    for role in _BOOTSTRAP_ROLES:
-        name = f"cdk-{_QUALIFIER}-{role}-role-{ACCOUNT}-{clients.region}"
-        clients("iam").create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
-    # What `cdk bootstrap` attaches by default; `name` is that of cfn-exec, the last of them.
-    clients("iam").attach_role_policy(RoleName=name, PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess")
 
 
 #: Our own stand-in for ParallelCluster's provider: same parameters and output, a function that must never be called.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +20,7 @@ from werkzeug.serving import BaseWSGIServer, make_server
 from rehearsal.cloud import patches, stack_api
 from rehearsal.cloud.capacity import capacity_types
 from rehearsal.cloud.catalog import Catalog
-from rehearsal.cloud.clients import ACCESS_KEY, Clients
+from rehearsal.cloud.clients import OWN_CREDENTIALS, Clients
 from rehearsal.cloud.custom import RESPONSE_PATH, CustomResources, Handler
 from rehearsal.cloud.errors import CloudError, TemplateInvalid
 from rehearsal.cloud.functions import FunctionRunner
@@ -31,9 +32,12 @@ from rehearsal.cloud.network import network_types
 from rehearsal.cloud.seed import Seed, plant
 from rehearsal.cloud.services import NestedStack, service_types
 from rehearsal.cloud.ssm import CommandService, Runner
+from rehearsal.cloud.stack import Stack
 from rehearsal.cloud.stacks import StackEngine
 from rehearsal.cloud.storage import storage_types
 from rehearsal.cloud.verify import check_assembly, find_tracebacks
+from rehearsal.permissions.authority import Authority, acting
+from rehearsal.permissions.resource_types import RIGHTS, Permitted
 
 _LOGGERS = ("werkzeug", "moto", "rehearsal.cloud")
 _STOP_WAIT_S = 5.0
@@ -79,16 +83,23 @@ class EmbeddedAws:
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
         self._log_handler: logging.Handler | None = None
-        self.clients = Clients(region, lambda: self.address_endpoint)
-        self._functions = FunctionRunner(region, run_dir / "functions", lambda: self.address_endpoint)
-        self._custom = CustomResources(self.clients, self._functions, lambda: self.address_endpoint, query_interval_s)
+        self.authority = Authority(region)
+        self.clients = Clients(
+            region, lambda: self.address_endpoint, lambda: self.authority.credentials(acting.get())
+        )
+        self._functions = FunctionRunner(
+            region, run_dir / "functions", lambda: self.address_endpoint, self.authority
+        )
+        self._custom = CustomResources(
+            self.clients, self._functions, lambda: self.address_endpoint, self.authority, query_interval_s
+        )
         self.commands = CommandService()
         self._metrics = RemoteWrite(lambda name: name in amp_backends[ACCOUNT][region].workspaces)
         # Each gets a request before moto does and returns its answer or None; the first answer counts.
-        self.handlers: list[RequestHandler] = [self._answer_function, self._metrics.answer]
+        self.handlers: list[RequestHandler] = [self.authority.refuse, self._answer_function, self._metrics.answer]
         self._moto_types: dict[str, MotoType] = {}
         self.stacks = StackEngine(
-            region, self._catalog(), self._read_parameter, self._read_template, listener, settle_s
+            region, self._catalog(), self._read_parameter, self._read_template, listener, settle_s, self._acting_for
         )
 
     # ---- life ----
@@ -159,12 +170,11 @@ class EmbeddedAws:
         """Endpoint for boto3 and pcluster (an address, so that S3 uses path style)."""
         return f"http://127.0.0.1:{self.port}"
 
-    def env(self) -> dict[str, str]:
-        """Environment for the CDK CLI and app: this endpoint, no other credentials, no look at the outside."""
+    def env(self, credentials: Mapping[str, str] = OWN_CREDENTIALS) -> dict[str, str]:
+        """Environment for the CDK CLI and app: this endpoint, these credentials, no look at the outside."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": ACCESS_KEY,
+            **credentials,
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
             "AWS_EC2_METADATA_DISABLED": "true",
@@ -220,11 +230,23 @@ class EmbeddedAws:
         own: dict[str, ResourceType] = {STACK_TYPE: NestedStack(lambda: self.stacks)}
         for types in (network_types, storage_types, capacity_types, service_types, identity_types):
             own.update(types(self.clients))
+        for name in own.keys() & RIGHTS.keys():
+            own[name] = Permitted(own[name], name, self.authority)
         return Catalog(own, self._custom, self._moto_type)
 
     def _moto_type(self, name: str) -> ResourceType:
         remove = self._remove_bucket if name == "AWS::S3::Bucket" else None
-        return self._moto_types.setdefault(name, MotoType(name, remove))
+        kind = self._moto_types.setdefault(name, MotoType(name, remove))
+        return Permitted(kind, name, self.authority)
+
+    @contextlib.contextmanager
+    def _acting_for(self, stack: Stack) -> Iterator[None]:
+        """As CloudFormation: with the stack's role, without one with the credentials of who asked."""
+        role, caller = stack.options.role_arn, stack.options.caller
+        with self.authority.as_role(
+            self.authority.session(role, "AWSCloudFormation") if role else self.authority.credentials(caller)
+        ):
+            yield
 
     def _remove_bucket(self, name: str) -> None:
         self.clients("s3").delete_bucket(Bucket=name)  # refuses a bucket that is not empty, which moto's model does not

@@ -22,6 +22,7 @@ class StackOptions:
     disable_rollback: bool = False
     on_failure: str = "ROLLBACK"
     termination_protection: bool = False
+    caller: str = ""  # the access key of the request: CloudFormation acts with it if no role is named
 
 
 @dataclass

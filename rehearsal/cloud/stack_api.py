@@ -19,6 +19,7 @@ from rehearsal.cloud.errors import ResourceFailed, StackAlreadyExists, TemplateI
 from rehearsal.cloud.model import CloudEvent, Resource
 from rehearsal.cloud.stack import Stack, StackOptions
 from rehearsal.cloud.stacks import StackEngine
+from rehearsal.permissions.calls import access_key_of
 
 _REFUSED = (
     "create_change_set",
@@ -103,6 +104,7 @@ def _options(response: Response) -> StackOptions:
         disable_rollback=response._get_bool_param("DisableRollback", False),
         on_failure=response._get_param("OnFailure") or "ROLLBACK",
         termination_protection=response._get_bool_param("EnableTerminationProtection", False),
+        caller=access_key_of(str(response.headers.get("Authorization", ""))),
     )
 
 

@@ -13,6 +13,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -44,7 +45,7 @@ class StackEngine:
     `catalog` finds the ResourceType of a type name (None: not emulated); `read_ssm` looks a parameter of Systems
     Manager up; `fetch` reads a template by URL; `listener` receives every event. A request is answered when its work
     is done, at the latest after `settle_s` seconds: the CDK CLI looks only every 5 s, and small stacks are done long
-    before.
+    before. Within `acting_for(stack)` a thread's calls are made with the stack's credentials.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class StackEngine:
         fetch: Callable[[str], str],
         listener: Callable[[CloudEvent], None],
         settle_s: float = 0.0,
+        acting_for: Callable[[Stack], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         self.region = region
+        self._acting_for = acting_for
         self._settle_s = settle_s
         self._catalog = catalog
         self._read_ssm = read_ssm
@@ -139,7 +142,7 @@ class StackEngine:
     def create_nested(self, request: ResourceRequest) -> ResourceResult:
         """Create the stack of an AWS::CloudFormation::Stack resource and wait for it."""
         name = f"{request.stack_name}-{request.logical_id}-{uuid.uuid4().hex[:12].upper()}"
-        options = StackOptions(tags=dict(request.tags))
+        options = replace(self.find(request.stack_id).options, tags=dict(request.tags))
         stack = self._register(name, self._nested_text(request), parameters_of(request), options, request.stack_id)
         self._create(stack)
         return self._nested_result(stack, "CREATE_COMPLETE", "created")
@@ -290,7 +293,8 @@ class StackEngine:
         """Run one step of one resource between its events; False when it failed."""
         self._resource_event(stack, resource, f"{verb}_IN_PROGRESS")
         try:
-            work()
+            with self._acting_for(stack):
+                work()
         except (ResourceFailed, TemplateInvalid) as error:
             reason = str(error)
         except Exception as error:
