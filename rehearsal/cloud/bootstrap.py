@@ -1,0 +1,92 @@
+"""What `cdk bootstrap` makes in an account: the bucket of assets, the version, and the roles that `cdk deploy` assumes.
+
+The roles, their trust and their policies are those of the bootstrap template of the installed CDK CLI
+(node_modules/aws-cdk/lib/api/bootstrap/bootstrap-template.yaml), with the parameters' defaults.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rehearsal.cloud import template
+from rehearsal.cloud.clients import Clients
+from rehearsal.cloud.errors import ResourceFailed
+from rehearsal.cloud.model import ACCOUNT, PARTITION
+from slipway.places import FILES
+
+QUALIFIER = "hnb659fds"
+EXECUTION_POLICY = f"arn:{PARTITION}:iam::aws:policy/AdministratorAccess"  # the CLI's default
+_TEMPLATE = FILES / "node_modules/aws-cdk/lib/api/bootstrap/bootstrap-template.yaml"
+_VERSION = "30"
+
+
+def make_bootstrap(clients: Clients, execution_policies: tuple[str, ...] = (EXECUTION_POLICY,)) -> None:
+    """Make it all; `execution_policies` are those of `cdk bootstrap --cloudformation-execution-policies`."""
+    region = clients.region
+    constraint = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    clients("s3").create_bucket(Bucket=f"cdk-{QUALIFIER}-assets-{ACCOUNT}-{region}", **constraint)
+    version = {"Name": f"/cdk-bootstrap/{QUALIFIER}/version", "Value": _VERSION, "Type": "String", "Overwrite": True}
+    clients("ssm").put_parameter(**version)
+    if _TEMPLATE.is_file():  # without the CDK CLI nothing is deployed
+        _make_roles(clients, execution_policies)
+
+
+@functools.lru_cache(maxsize=1)
+def _document() -> dict[str, Any]:
+    return template.parse(_TEMPLATE.read_text(encoding="utf-8"))
+
+
+def _make_roles(clients: Clients, execution_policies: tuple[str, ...]) -> None:
+    document, region, iam = _document(), clients.region, clients("iam")
+    given = {"CloudFormationExecutionPolicies": ",".join(execution_policies)}
+    parameters = template.resolve_parameters(document, given, lambda _: "")
+    names: dict[str, str] = {}
+    references = {
+        **parameters,
+        "AWS::AccountId": ACCOUNT,
+        "AWS::Region": region,
+        "AWS::Partition": PARTITION,
+        "AWS::URLSuffix": "amazonaws.com",
+        "AWS::StackName": "CDKToolkit",
+        "CdkBootstrapVersion": f"/cdk-bootstrap/{QUALIFIER}/version",
+    }
+
+    def attribute(logical_id: str, name: str) -> str:
+        if logical_id == "StagingBucket":
+            return f"arn:{PARTITION}:s3:::cdk-{QUALIFIER}-assets-{ACCOUNT}-{region}"
+        if logical_id in names:
+            return f"arn:{PARTITION}:iam::{ACCOUNT}:role/{names[logical_id]}"
+        return f"arn:{PARTITION}:rehearsal:{region}:{ACCOUNT}:{logical_id}"
+
+    def exported(name: str) -> str:
+        raise ResourceFailed(f"export {name}: the bootstrap imports nothing")
+
+    resolver = template.Resolver(document, references, attribute, exported, lambda _: [])
+    resources = document["Resources"]
+    roles = {key: body for key, body in resources.items() if body["Type"] == "AWS::IAM::Role"}
+    for key, body in roles.items():
+        names[key] = str(resolver.resolve(body["Properties"]["RoleName"]))
+    for key, body in roles.items():
+        _make_role(iam, names[key], resolver.resolve(body["Properties"]))
+    for body in resources.values():
+        if body["Type"] == "AWS::IAM::Policy":
+            references |= {key: name for key, name in names.items()}
+            properties = resolver.resolve(body["Properties"])
+            for role in properties["Roles"]:
+                _put(iam, role, properties)
+
+
+def _make_role(iam: Any, name: str, properties: Mapping[str, Any]) -> None:
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(properties["AssumeRolePolicyDocument"]))
+    for arn in properties.get("ManagedPolicyArns", []):
+        iam.attach_role_policy(RoleName=name, PolicyArn=arn)
+    for policy in properties.get("Policies", []):
+        _put(iam, name, policy)
+
+
+def _put(iam: Any, role: str, policy: Mapping[str, Any]) -> None:
+    document = json.dumps(policy["PolicyDocument"])
+    iam.put_role_policy(RoleName=role, PolicyName=policy["PolicyName"], PolicyDocument=document)
