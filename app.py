@@ -15,6 +15,7 @@ from slipway.stack_names import stack_names
 from stacks.acceptance import AcceptanceStack
 from stacks.checks import add_checks
 from stacks.cluster import ClusterStack
+from stacks.identity import apply_site_rules
 from stacks.network import NetworkStack
 from stacks.observability import ObservabilityStack
 from stacks.storage import StorageStack
@@ -40,6 +41,7 @@ def make_stacks(app: App, s: Settings) -> None:
         AcceptanceStack(app, names["acceptance"], settings=s, cluster=cluster, storage=storage, env=env)
     for key, value in {**s.tags, "project": s.name}.items():
         Tags.of(app).add(key, value)
+    apply_site_rules(app, s.iam)
     add_checks(app)
 
 

@@ -13,9 +13,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from slipway.settings import PARALLELCLUSTER_VERSION, Mount, Queue, Script, Settings, Slurm
+from slipway.settings import PARALLELCLUSTER_VERSION, Iam, Mount, Queue, Script, Settings, Slurm
 
-PROVIDER_TEMPLATE = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates/custom_resource/cluster.yaml"
+TEMPLATES = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates"
+PROVIDER_TEMPLATE = f"{TEMPLATES}/custom_resource/cluster.yaml"
+POLICIES_TEMPLATE = f"{TEMPLATES}/policies/policies.yaml"
+"""ParallelCluster's role for its provider and API, whose boundary and name can be chosen."""
 """Key of ParallelCluster's custom resource in its bucket of each region, `REGION-aws-parallelcluster`."""
 FACTS_OUTPUT = "DeploymentFacts"
 """Output of the cluster stack: `slipway.deployed.Deployment` as JSON."""
@@ -79,6 +82,7 @@ def cluster_configuration(settings: Settings, facts: ClusterFacts) -> dict[str, 
         "Region": settings.region,
         "Image": {"Os": settings.os},
         "Imds": {"ImdsSupport": "v2.0"},
+        **_site_iam(settings.iam),
         "Tags": [{"Key": key, "Value": value} for key, value in {**settings.tags, "project": settings.name}.items()],
         "HeadNode": _head_node(settings, facts),
         "Scheduling": {
@@ -226,6 +230,12 @@ def _script(script: Script) -> dict[str, Any]:
 def _iam(policy_arns: tuple[str, ...]) -> dict[str, Any]:
     """Permissions are managed policies with exact resources; S3Access would open whole buckets."""
     return {"AdditionalIamPolicies": [{"Policy": arn} for arn in policy_arns]}
+
+
+def _site_iam(iam: Iam) -> dict[str, Any]:
+    """What the account asks of ParallelCluster's roles."""
+    asked = {"PermissionsBoundary": iam.permissions_boundary, "ResourcePrefix": iam.name_prefix}
+    return {"Iam": {key: value for key, value in asked.items() if value}} if iam.is_site else {}
 
 
 def _shared_storage(settings: Settings, facts: ClusterFacts) -> list[dict[str, Any]]:

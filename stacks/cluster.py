@@ -21,6 +21,7 @@ from constructs import Construct
 from slipway.bundle import write_bundle
 from slipway.cluster_config import (
     FACTS_OUTPUT,
+    POLICIES_TEMPLATE,
     PROVIDER_TEMPLATE,
     ClusterFacts,
     bundle_parameter,
@@ -35,7 +36,24 @@ from stacks.observability import ObservabilityStack
 from stacks.storage import StorageStack
 
 PARALLELCLUSTER_PATH = "/parallelcluster/"  # the IAM path of the roles that ParallelCluster makes
-SESSION_MANAGER_POLICY = "AmazonSSMManagedInstanceCore"
+PROVIDER_BUCKET_CHARACTERS = 20  # of a generated bucket name the beginning of the stack's name is certain
+AGENT_ACTIONS = (
+    # Systems Manager user guide, "Minimum Session Manager permissions" and "ec2messages, ssmmessages, and other API
+    # operations": sessions and commands. AmazonSSMManagedInstanceCore would also let the node read every parameter.
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+OLDER_AGENT_ACTIONS = (  # agents before 3.3.40 take commands through these
+    "ec2messages:AcknowledgeMessage",
+    "ec2messages:DeleteMessage",
+    "ec2messages:FailMessage",
+    "ec2messages:GetEndpoint",
+    "ec2messages:GetMessages",
+    "ec2messages:SendReply",
+)
 BOOTSTRAP_ACTION = FILES / "nodes/load-bundle.sh"
 
 
@@ -65,6 +83,7 @@ class ClusterStack(Stack):
         self._grant_read_site_scripts()
         storage.grant_write_results(self._head_node_policy)
         observability.grant_remote_write(self._head_node_policy)
+        self._grant_agent(self._head_node_policy)
         self._grant_read_secret(self._head_node_policy)
         self._grant_decrypt(self._head_node_policy, settings.secret_arns)
         self._parameter = self._bundle_parameter()
@@ -137,6 +156,12 @@ class ClusterStack(Stack):
             accept(policy, f"IAM5[Resource::arn:<AWS::Partition>:{objects}]", "a mirror is a prefix with many files")
         return policy
 
+    def _grant_agent(self, policy: iam.ManagedPolicy) -> None:
+        """Systems Manager's agent: `slipway ssh`, and the commands of acceptance and `slipway status`."""
+        actions = [*AGENT_ACTIONS, *OLDER_AGENT_ACTIONS]
+        iam.Grant.add_to_principal(grantee=policy, actions=actions, resource_arns=["*"])
+        accept(policy, "IAM5[Resource::*]", "the agent's actions know no resource")
+
     def _grant_read_secret(self, grantee: iam.IGrantable) -> None:
         """The key of the image registry, for the head node alone: it imports the images, and it shields its role."""
         if self._settings.ngc_secret_arn:
@@ -172,13 +197,44 @@ class ClusterStack(Stack):
 
     def _provider(self) -> CfnStack:
         """AWS's stack with the function that runs ParallelCluster, here allowed to hand our policies to the nodes."""
+        policy = self._provider_policy()
+        if not self._settings.iam.is_site:
+            return self._parallelcluster_stack(
+                "Provider", PROVIDER_TEMPLATE, {"AdditionalIamPolicies": policy.managed_policy_arn}
+            )
+        role = self._provider_role(policy)
+        return self._parallelcluster_stack("Provider", PROVIDER_TEMPLATE, {"CustomLambdaRole": role})
+
+    def _parallelcluster_stack(self, id: str, template: str, parameters: dict[str, str]) -> CfnStack:
         region = self._settings.region
-        return CfnStack(
-            self,
-            "Provider",
-            template_url=f"https://{region}-aws-parallelcluster.s3.{region}.{Aws.URL_SUFFIX}/{PROVIDER_TEMPLATE}",
-            parameters={"AdditionalIamPolicies": self._provider_policy().managed_policy_arn},
-        )
+        url = f"https://{region}-aws-parallelcluster.s3.{region}.{Aws.URL_SUFFIX}/{template}"
+        return CfnStack(self, id, template_url=url, parameters=parameters)
+
+    def _provider_role(self, policy: iam.ManagedPolicy) -> str:
+        """The role of ParallelCluster's own template, bounded and named as the account asks.
+
+        The provider's own template makes its role without either. It adds what that template would have added.
+        Source: aws-parallelcluster, cloudformation/custom_resource/cluster.yaml, EventsPolicy and S3Policy.
+        """
+        asked, stack = self._settings.iam, f"{self.stack_name}-provider"[:PROVIDER_BUCKET_CHARACTERS]
+        rules = f"arn:{Aws.PARTITION}:events:{self.region}:{Aws.ACCOUNT_ID}:rule/*"
+        bucket = f"arn:{Aws.PARTITION}:s3:::{stack}*"
+        events = [f"events:{action}" for action in ("PutRule", "DeleteRule", "PutTargets", "RemoveTargets")]
+        objects = ["s3:*Object", "s3:ListBucket", "s3:ListBucketVersions"]
+        iam.Grant.add_to_principal(grantee=policy, actions=events, resource_arns=[rules])
+        iam.Grant.add_to_principal(grantee=policy, actions=objects, resource_arns=[bucket])
+        for pattern in (rules, bucket):
+            shown = pattern.replace(Aws.PARTITION, "<AWS::Partition>").replace(Aws.ACCOUNT_ID, "<AWS::AccountId>")
+            accept(policy, f"IAM5[Resource::{shown}]", "AWS's stack generates the names")
+        accept(policy, "IAM5[Action::s3:*Object]", "as in ParallelCluster's own policy, on the provider's bucket alone")
+        parameters = {
+            "EnableIamAdminAccess": "true",  # ParallelCluster makes the nodes' roles
+            "AdditionalPolicies": policy.managed_policy_arn,
+            **({"PermissionsBoundaryPolicy": asked.permissions_boundary} if asked.permissions_boundary else {}),
+            **({"IAMRoleAndPolicyPrefix": asked.name_prefix} if asked.name_prefix else {}),
+        }
+        role = self._parallelcluster_stack("ProviderRole", POLICIES_TEMPLATE, parameters)
+        return Fn.get_att(role.logical_id, "Outputs.ParallelClusterLambdaRoleArn").to_string()
 
     def _provider_policy(self) -> iam.ManagedPolicy:
         policy = iam.ManagedPolicy(
@@ -237,7 +293,6 @@ class ClusterStack(Stack):
         return cluster
 
     def _facts(self) -> ClusterFacts:
-        session_manager = iam.ManagedPolicy.from_aws_managed_policy_name(SESSION_MANAGER_POLICY)
         return ClusterFacts(
             head_node_subnet_id=self._network.head_node_subnet_id,
             compute_subnet_id=self._network.compute_subnet_id,
@@ -246,7 +301,7 @@ class ClusterStack(Stack):
             script_url=self._script.s3_object_url,
             bundle_sha256=self.bundle_sha256,
             node_arguments=self._node_arguments(),
-            head_node_policy_arns=(session_manager.managed_policy_arn, self._head_node_policy.managed_policy_arn),
+            head_node_policy_arns=(self._head_node_policy.managed_policy_arn,),
             compute_policy_arns=(self._compute_policy.managed_policy_arn,),
         )
 

@@ -18,20 +18,25 @@ from rehearsal.cloud.model import ACCOUNT, PARTITION
 from slipway.places import FILES
 
 QUALIFIER = "hnb659fds"
-EXECUTION_POLICY = f"arn:{PARTITION}:iam::aws:policy/AdministratorAccess"  # the CLI's default
+ADMINISTRATOR = f"arn:{PARTITION}:iam::aws:policy/AdministratorAccess"  # the CLI's default
 _TEMPLATE = FILES / "node_modules/aws-cdk/lib/api/bootstrap/bootstrap-template.yaml"
 _VERSION = "30"
 
 
-def make_bootstrap(clients: Clients, execution_policies: tuple[str, ...] = (EXECUTION_POLICY,)) -> None:
-    """Make it all; `execution_policies` are those of `cdk bootstrap --cloudformation-execution-policies`."""
+def make_bootstrap(clients: Clients, execution_policy: str = "") -> None:
+    """Make it all; `execution_policy`: what CloudFormation's role may do, as a document. Empty: everything.
+
+    The document becomes a managed policy, as `cdk bootstrap --cloudformation-execution-policies ARN` needs one.
+    """
     region = clients.region
     constraint = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
     clients("s3").create_bucket(Bucket=f"cdk-{QUALIFIER}-assets-{ACCOUNT}-{region}", **constraint)
     version = {"Name": f"/cdk-bootstrap/{QUALIFIER}/version", "Value": _VERSION, "Type": "String", "Overwrite": True}
     clients("ssm").put_parameter(**version)
     if _TEMPLATE.is_file():  # without the CDK CLI nothing is deployed
-        _make_roles(clients, execution_policies)
+        made = {"PolicyName": "cdk-execution", "PolicyDocument": execution_policy}
+        arn = clients("iam").create_policy(**made)["Policy"]["Arn"] if execution_policy else ADMINISTRATOR
+        _make_roles(clients, arn)
 
 
 @functools.lru_cache(maxsize=1)
@@ -39,9 +44,9 @@ def _document() -> dict[str, Any]:
     return template.parse(_TEMPLATE.read_text(encoding="utf-8"))
 
 
-def _make_roles(clients: Clients, execution_policies: tuple[str, ...]) -> None:
+def _make_roles(clients: Clients, execution_policy: str) -> None:
     document, region, iam = _document(), clients.region, clients("iam")
-    given = {"CloudFormationExecutionPolicies": ",".join(execution_policies)}
+    given = {"CloudFormationExecutionPolicies": execution_policy}
     parameters = template.resolve_parameters(document, given, lambda _: "")
     names: dict[str, str] = {}
     references = {
@@ -54,7 +59,7 @@ def _make_roles(clients: Clients, execution_policies: tuple[str, ...]) -> None:
         "CdkBootstrapVersion": f"/cdk-bootstrap/{QUALIFIER}/version",
     }
 
-    def attribute(logical_id: str, name: str) -> str:
+    def attribute(logical_id: str, _: str) -> str:
         if logical_id == "StagingBucket":
             return f"arn:{PARTITION}:s3:::cdk-{QUALIFIER}-assets-{ACCOUNT}-{region}"
         if logical_id in names:
@@ -73,7 +78,7 @@ def _make_roles(clients: Clients, execution_policies: tuple[str, ...]) -> None:
         _make_role(iam, names[key], resolver.resolve(body["Properties"]))
     for body in resources.values():
         if body["Type"] == "AWS::IAM::Policy":
-            references |= {key: name for key, name in names.items()}
+            references |= names
             properties = resolver.resolve(body["Properties"])
             for role in properties["Roles"]:
                 _put(iam, role, properties)

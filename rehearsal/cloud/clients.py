@@ -26,7 +26,10 @@ class Clients:
     """
 
     def __init__(
-        self, region: str, endpoint: Callable[[], str], credentials: Callable[[], Mapping[str, str] | None] = lambda: None
+        self,
+        region: str,
+        endpoint: Callable[[], str],
+        credentials: Callable[[], Mapping[str, str] | None] = lambda: None,
     ) -> None:
         self.region = region
         self._endpoint = endpoint

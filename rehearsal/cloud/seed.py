@@ -15,7 +15,7 @@ from typing import Any
 from moto.ec2.models import ec2_backends, subnets, vpcs
 from moto.ec2.models.amis import Ami
 
-from rehearsal.cloud.bootstrap import EXECUTION_POLICY, make_bootstrap
+from rehearsal.cloud.bootstrap import make_bootstrap
 from rehearsal.cloud.capacity import add_reservation
 from rehearsal.cloud.clients import Clients
 from rehearsal.cloud.existing import (
@@ -29,8 +29,10 @@ from rehearsal.cloud.existing import (
     next_id,
 )
 from rehearsal.cloud.model import ACCOUNT, PARTITION
+from rehearsal.permissions.parallelcluster import provider_statements
 
 PARALLELCLUSTER_VERSION = "3.16.1"
+DEPLOYER = "deployer"
 _NGC_KEY = "nvapi-" + "0" * 64  # the form of a key of NVIDIA's registry; it opens nothing
 _AMI_OWNER = "247102896272"  # the account that publishes ParallelCluster's images
 _AMI_SYSTEMS = {
@@ -82,7 +84,8 @@ class Seed:
 
     `objects` are (bucket, key), `scripts` (bucket, key, text); `secret_arns` hold a key of NVIDIA's registry each,
     `secrets` are (ARN, text); `service_roles`: services whose linked role was made, such as spot.amazonaws.com;
-    `execution_policies`: those of the role that CloudFormation deploys with.
+    `execution_policy`: the document for the role that CloudFormation deploys with (empty: it may do everything);
+    `deployer_policy`: that of the role DEPLOYER, which runs the CDK CLI (empty: there is no such role).
     """
 
     reservations: tuple[Reservation, ...] = ()
@@ -98,12 +101,15 @@ class Seed:
     policy_arns: tuple[str, ...] = ()
     placement_groups: tuple[str, ...] = ()
     secrets: tuple[tuple[str, str], ...] = ()
-    execution_policies: tuple[str, ...] = (EXECUTION_POLICY,)
+    execution_policy: str = ""
+    deployer_policy: str = ""
 
 
 def plant(clients: Clients, seed: Seed) -> None:
     """Make everything of `seed`, and what every account has."""
-    make_bootstrap(clients, seed.execution_policies)
+    make_bootstrap(clients, seed.execution_policy)
+    if seed.deployer_policy:
+        _deployer(clients, seed.deployer_policy)
     _provider_template(clients)
     _images(clients.region)
     for reservation in seed.reservations:
@@ -131,6 +137,13 @@ def plant(clients: Clients, seed: Seed) -> None:
     if seed.network is not None:
         make_network(clients, seed.network)
     _site(clients, seed)
+
+
+def _deployer(clients: Clients, document: str) -> None:
+    """The role of the person who deploys, as single sign-on gives one."""
+    iam, trust = clients("iam"), {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": ACCOUNT}}
+    iam.create_role(RoleName=DEPLOYER, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
+    iam.put_role_policy(RoleName=DEPLOYER, PolicyName="policy-deploy", PolicyDocument=document)
 
 
 def _placed(region: str, reservation: Reservation) -> dict[str, str]:
@@ -167,62 +180,134 @@ def _closed_bucket(clients: Clients, name: str) -> None:
     clients("s3").put_public_access_block(Bucket=name, PublicAccessBlockConfiguration=closed)
 
 
-#: Our own stand-in for ParallelCluster's provider: same parameters and output, a function that must never be called.
-_PROVIDER = {
-    "AWSTemplateFormatVersion": "2010-09-09",
-    "Description": "Stand-in for ParallelCluster's custom resource provider; the rehearsal serves the resource itself.",
-    "Parameters": {
-        "CustomLambdaRole": {"Type": "String", "Default": ""},
-        "AdditionalIamPolicies": {"Type": "CommaDelimitedList", "Default": ""},
-    },
-    "Conditions": {"MakeRole": {"Fn::Equals": [{"Ref": "CustomLambdaRole"}, ""]}},
-    "Resources": {
-        "PclusterLambdaRole": {
-            "Type": "AWS::IAM::Role",
-            "Condition": "MakeRole",
-            "Properties": {
-                "AssumeRolePolicyDocument": {
-                    "Version": "2012-10-17",
-                    "Statement": [
-                        {
-                            "Effect": "Allow",
-                            "Action": "sts:AssumeRole",
-                            "Principal": {"Service": "lambda.amazonaws.com"},
-                        }
+_LAMBDA_TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}],
+}
+_LOGGING = "arn:aws:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
+
+
+def _provider(region: str) -> dict[str, Any]:
+    """Our own stand-in for ParallelCluster's provider: same parameters, role and output, a function that is not called.
+
+    The rehearsal serves the custom resource itself, with this role's permissions.
+    """
+    return {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": "Stand-in for ParallelCluster's custom resource provider",
+        "Parameters": {
+            "CustomLambdaRole": {"Type": "String", "Default": ""},
+            "AdditionalIamPolicies": {"Type": "CommaDelimitedList", "Default": ""},
+        },
+        "Conditions": {"MakeRole": {"Fn::Equals": [{"Ref": "CustomLambdaRole"}, ""]}},
+        "Resources": {
+            "PclusterLambdaRole": {
+                "Type": "AWS::IAM::Role",
+                "Condition": "MakeRole",
+                "Properties": {
+                    "AssumeRolePolicyDocument": _LAMBDA_TRUST,
+                    "ManagedPolicyArns": {
+                        "Fn::Split": [
+                            ",",
+                            {"Fn::Join": [",", [_LOGGING, {"Fn::Join": [",", {"Ref": "AdditionalIamPolicies"}]}]]},
+                        ]
+                    },
+                    "Policies": [_provider_permissions(region)],
+                },
+            },
+            "PclusterCfnFunction": {
+                "Type": "AWS::Lambda::Function",
+                "Properties": {
+                    "FunctionName": _with_suffix("pcluster-cfn-"),
+                    "Runtime": "python3.12",
+                    "Handler": "index.handler",
+                    "Timeout": 900,
+                    "Role": {
+                        "Fn::If": [
+                            "MakeRole",
+                            {"Fn::GetAtt": ["PclusterLambdaRole", "Arn"]},
+                            {"Ref": "CustomLambdaRole"},
+                        ]
+                    },
+                    "Code": {
+                        "ZipFile": "def handler(event, context):\n"
+                        "    raise RuntimeError('the rehearsal serves Custom::PclusterCluster without this function')\n"
+                    },
+                },
+            },
+        },
+        "Outputs": {"ServiceToken": {"Value": {"Fn::GetAtt": ["PclusterCfnFunction", "Arn"]}}},
+    }
+
+
+def _provider_permissions(region: str, boundary: str = "") -> dict[str, Any]:
+    document = {"Version": "2012-10-17", "Statement": provider_statements(region, boundary)}
+    return {"PolicyName": "ParallelCluster", "PolicyDocument": document}
+
+
+def _with_suffix(name: str) -> dict[str, Any]:
+    """A name that ends in the stack's unique id, as ParallelCluster's templates make it."""
+    return {"Fn::Join": ["", [name, {"Fn::Select": [2, {"Fn::Split": ["/", {"Ref": "AWS::StackId"}]}]}]]}
+
+
+def _policies(region: str) -> dict[str, Any]:
+    """The same for ParallelCluster's template of the provider's role, which takes a boundary and a prefix."""
+    bounded = _provider_permissions(region, "BOUNDARY")
+    text = json.dumps(bounded).replace('"BOUNDARY"', '{"Ref": "PermissionsBoundaryPolicy"}')
+    return {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": "Stand-in for ParallelCluster's policies",
+        "Parameters": {
+            "EnableIamAdminAccess": {"Type": "String", "Default": "false"},
+            "PermissionsBoundaryPolicy": {
+                "Type": "String",
+                "Default": "",
+                "AllowedPattern": "^(arn:.*:iam::.*:policy\\/([a-zA-Z0-9_-]+))|()$",
+            },
+            "IAMRoleAndPolicyPrefix": {"Type": "String", "Default": "", "AllowedPattern": ".{0,10}"},
+            "AdditionalPolicies": {
+                "Type": "String",
+                "Default": "",
+                "AllowedPattern": "^(arn:.*:iam::.*:policy\\/([a-zA-Z0-9_-]+))|()$",
+            },
+        },
+        "Conditions": {"Bounded": {"Fn::Not": [{"Fn::Equals": [{"Ref": "PermissionsBoundaryPolicy"}, ""]}]}},
+        "Resources": {
+            "ParallelClusterLambdaRole": {
+                "Type": "AWS::IAM::Role",
+                "Properties": {
+                    "RoleName": {
+                        "Fn::Join": [
+                            "",
+                            [
+                                {"Ref": "IAMRoleAndPolicyPrefix"},
+                                "ParallelClusterLambdaRole-",
+                                {"Fn::Select": [0, {"Fn::Split": ["-", _with_suffix("")]}]},
+                            ],
+                        ]
+                    },
+                    "AssumeRolePolicyDocument": _LAMBDA_TRUST,
+                    "PermissionsBoundary": {
+                        "Fn::If": ["Bounded", {"Ref": "PermissionsBoundaryPolicy"}, {"Ref": "AWS::NoValue"}]
+                    },
+                    "ManagedPolicyArns": [_LOGGING, {"Ref": "AdditionalPolicies"}],
+                    "Policies": [
+                        {"Fn::If": ["Bounded", json.loads(text), _provider_permissions(region)]},
                     ],
                 },
-                "ManagedPolicyArns": {"Ref": "AdditionalIamPolicies"},
-            },
+            }
         },
-        "PclusterCfnFunction": {
-            "Type": "AWS::Lambda::Function",
-            "Properties": {
-                "Runtime": "python3.12",
-                "Handler": "index.handler",
-                "Timeout": 900,
-                "Role": {
-                    "Fn::If": [
-                        "MakeRole",
-                        {"Fn::GetAtt": ["PclusterLambdaRole", "Arn"]},
-                        {"Ref": "CustomLambdaRole"},
-                    ]
-                },
-                "Code": {
-                    "ZipFile": "def handler(event, context):\n"
-                    "    raise RuntimeError('the rehearsal serves Custom::PclusterCluster without this function')\n"
-                },
-            },
-        },
-    },
-    "Outputs": {"ServiceToken": {"Value": {"Fn::GetAtt": ["PclusterCfnFunction", "Arn"]}}},
-}
+        "Outputs": {"ParallelClusterLambdaRoleArn": {"Value": {"Fn::GetAtt": ["ParallelClusterLambdaRole", "Arn"]}}},
+    }
 
 
 def _provider_template(clients: Clients) -> None:
     bucket = f"{clients.region}-aws-parallelcluster"
     make_bucket(clients, bucket)
-    key = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates/custom_resource/cluster.yaml"
-    clients("s3").put_object(Bucket=bucket, Key=key, Body=json.dumps(_PROVIDER).encode())
+    folder = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates"
+    for name, template in (("custom_resource/cluster", _provider), ("policies/policies", _policies)):
+        body = json.dumps(template(clients.region)).encode()
+        clients("s3").put_object(Bucket=bucket, Key=f"{folder}/{name}.yaml", Body=body)
 
 
 def _images(region: str) -> None:

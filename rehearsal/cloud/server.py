@@ -31,12 +31,12 @@ from rehearsal.cloud.moto_types import MotoType
 from rehearsal.cloud.network import network_types
 from rehearsal.cloud.seed import Seed, plant
 from rehearsal.cloud.services import NestedStack, service_types
-from rehearsal.cloud.ssm import CommandService, Runner
+from rehearsal.cloud.ssm import AGENT_ACTIONS, CommandService, Runner
 from rehearsal.cloud.stack import Stack
 from rehearsal.cloud.stacks import StackEngine
 from rehearsal.cloud.storage import storage_types
 from rehearsal.cloud.verify import check_assembly, find_tracebacks
-from rehearsal.permissions.authority import Authority, acting
+from rehearsal.permissions.authority import Authority, Credentials, Denied, acting
 from rehearsal.permissions.resource_types import RIGHTS, Permitted
 
 _LOGGERS = ("werkzeug", "moto", "rehearsal.cloud")
@@ -84,17 +84,14 @@ class EmbeddedAws:
         self._thread: threading.Thread | None = None
         self._log_handler: logging.Handler | None = None
         self.authority = Authority(region)
-        self.clients = Clients(
-            region, lambda: self.address_endpoint, lambda: self.authority.credentials(acting.get())
-        )
-        self._functions = FunctionRunner(
-            region, run_dir / "functions", lambda: self.address_endpoint, self.authority
-        )
+        self.clients = Clients(region, lambda: self.address_endpoint, lambda: self.authority.credentials(acting.get()))
+        self._functions = FunctionRunner(region, run_dir / "functions", lambda: self.address_endpoint, self.authority)
         self._custom = CustomResources(
             self.clients, self._functions, lambda: self.address_endpoint, self.authority, query_interval_s
         )
         self.commands = CommandService()
-        self._metrics = RemoteWrite(lambda name: name in amp_backends[ACCOUNT][region].workspaces)
+        self._metrics = RemoteWrite(lambda name: name in amp_backends[ACCOUNT][region].workspaces, self._may_write)
+        self.credentials_at: Callable[[str], Credentials | None] = lambda _: None  # of the instance at an address
         # Each gets a request before moto does and returns its answer or None; the first answer counts.
         self.handlers: list[RequestHandler] = [self.authority.refuse, self._answer_function, self._metrics.answer]
         self._moto_types: dict[str, MotoType] = {}
@@ -197,9 +194,13 @@ class EmbeddedAws:
         """What runs commands on hosts."""
         self.commands.set_runner(runner)
 
-    def register_instance(self, instance_id: str, name: str = "", address: str = "") -> None:
-        """A host's agent reports to Systems Manager."""
-        self.commands.register(instance_id, name, address)
+    def register_instance(
+        self, instance_id: str, name: str = "", address: str = "", credentials: Credentials | None = None
+    ) -> None:
+        """A host's agent reports to Systems Manager if the instance's role allows that; None: no role is asked."""
+        principal = self.authority.principal(credentials.access_key) if credentials else None
+        if principal is None or all(self.authority.allows(principal, action) for action in AGENT_ACTIONS):
+            self.commands.register(instance_id, name, address)
 
     def reset(self) -> None:
         """Make the account empty again. moto forgets the stacks; our own records of them stay."""
@@ -258,6 +259,18 @@ class EmbeddedAws:
                 return answer
         response: Iterable[bytes] = _APPLICATION(environ, start_response)
         return response
+
+    def _may_write(self, address: str, workspace_id: str) -> str:
+        """Why the instance at an address may not write metrics; empty if it may, or is not known."""
+        credentials = self.credentials_at(address)
+        principal = self.authority.principal(credentials.access_key) if credentials else None
+        try:
+            if principal is not None:
+                workspace = amp_backends[ACCOUNT][self.region].workspaces[workspace_id]
+                self.authority.authorize(principal, "aps:RemoteWrite", workspace.arn)
+        except Denied as error:
+            return str(error)
+        return ""
 
     def _answer_function(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes] | None:
         path = environ.get("PATH_INFO", "")

@@ -24,6 +24,15 @@ log = logging.getLogger("rehearsal.cloud")
 #: runner(instance id, commands, timeout in seconds) -> (exit code, stdout, stderr); raises TimeoutError.
 Runner = Callable[[str, "list[str]", float], "tuple[int, str, str]"]
 
+#: What the agent of an instance needs to be known and to take commands and sessions. Source: Systems Manager user
+#: guide, "Reference: ec2messages, ssmmessages, and other API operations" and "Minimum Session Manager permissions".
+AGENT_ACTIONS = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenDataChannel",
+)
 STDOUT_LIMIT_CHARS = 24_000
 STDERR_LIMIT_CHARS = 8_000
 _CUT = "\n---Output truncated---"

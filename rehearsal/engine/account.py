@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 from pathlib import Path
 
 from rehearsal.cloud.existing import FileSystem, SecurityGroup
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, Reservation, Seed
+from slipway.deploy_policy import deployer_policy, execution_policy
 from slipway.settings import Script, Settings
 
 EXISTING_VPC_CIDR = "10.0.0.0/16"  # settings name an existing network by ids only; any range will do
@@ -40,9 +42,11 @@ def seed_of(settings: Settings, folder: Path | None = None) -> Seed:
         security_groups=_security_groups(settings),
         file_systems=_file_systems(settings),
         scripts=tuple((*_place(script), _text(script, folder)) for script in scripts),
-        policy_arns=settings.policy_arns,
+        policy_arns=(*settings.policy_arns, *filter(None, [settings.iam.permissions_boundary])),
         placement_groups=_placement_groups(settings),
         secrets=_secrets(settings),
+        execution_policy=json.dumps(execution_policy(settings)),
+        deployer_policy=json.dumps(deployer_policy(settings)),
     )
 
 

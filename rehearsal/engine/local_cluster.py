@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from rehearsal.cloud.metadata import MetadataService
 from rehearsal.engine.configuration import Node, host_spec, judged_nodes, mounts_of, parameters_of, power_saving
 from rehearsal.engine.dynamic import DynamicNodes
 from rehearsal.engine.instances import Instance, Instances
@@ -56,7 +57,7 @@ class LocalCluster:
         breakages: tuple[Breakage, ...] = (),
     ) -> None:
         self._aws = instances.aws
-        self._instances = instances
+        self.instances = instances
         self._progress = progress
         self._spec = spec
         self._logs = logs
@@ -65,6 +66,7 @@ class LocalCluster:
         self._broken: dict[str, list[Breakage]] = {}  # host -> what is broken on it
         self._output: dict[str, deque[str]] = {}  # host -> what its custom actions printed
         self._power: PowerSocket | None = None
+        self._metadata = MetadataService(instances.at)
         self._lock = threading.Lock()
         self.fleet: Fleet | None = None
         self.dynamic: DynamicNodes | None = None
@@ -80,12 +82,14 @@ class LocalCluster:
             cidr,
             gateway,
             tools_dir=TOOLS,
-            cluster=self._instances.cluster,
+            cluster=self.instances.cluster,
             region=self._aws.region,
             aws_port=AWS_PORT,
             mounts=mounts_of(configuration),
             run_id=self._spec.work.name.removeprefix(WORK_PREFIX),
+            has_metadata=True,
         )
+        self._metadata.start()
         self._broken = self._breakages_by_host(nodes)
         static, dynamic = [[node for node in nodes if node.dynamic is kind] for kind in (False, True)]
         with self._progress.phase("local hosts boot, Slurm starts", depth=1):
@@ -128,6 +132,7 @@ class LocalCluster:
         with self._lock:
             fleet, self.fleet = self.fleet, None
             power, self._power = self._power, None
+        self._metadata.stop()
         if power is not None:
             power.stop()
         if self.dynamic is not None:
@@ -148,11 +153,11 @@ class LocalCluster:
 
     def launch(self, node: Node) -> Instance:
         """Start an instance for a node. Raises LaunchFailed."""
-        return self._instances.launch(node)
+        return self.instances.launch(node)
 
     def terminate(self, instance: Instance) -> None:
         """End an instance."""
-        self._instances.terminate(instance)
+        self.instances.terminate(instance)
 
     def set_up(self, host: Host, node: Node) -> None:
         """Make a compute node of a host that was started for a job. Raises HostsError."""
@@ -175,7 +180,7 @@ class LocalCluster:
     # ---- inside ----
 
     def _host_of(self, instance_id: str) -> Host:
-        name = self._instances.node_of(instance_id)
+        name = self.instances.node_of(instance_id)
         if self.fleet is None or name not in self.fleet.hosts:
             raise HostsError(f"{instance_id}: no local host runs for this instance")
         return self.fleet.hosts[name]
@@ -247,7 +252,8 @@ class LocalCluster:
                 text = line.removeprefix("slipway: ")
                 self._progress.update("host", host.name, "running", text, quiet="started" in line)
 
-        run_custom_actions(host, node.actions, self._aws.clients("s3"), on_line, timeout_s=ACTION_TIMEOUT_S)
+        s3 = self.instances.client("s3", host.name)
+        run_custom_actions(host, node.actions, s3, on_line, timeout_s=ACTION_TIMEOUT_S)
 
     def _network_of(self, subnet_id: str) -> str:
         ec2 = self._aws.clients("ec2")

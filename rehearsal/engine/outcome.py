@@ -25,7 +25,8 @@ RESULTS_ADDRESS = re.compile(r"s3://[^/\s]+/acceptance/")
 class Outcome:
     """One rehearsal's end. `faults` is empty when everything went well; each is a line: what, where.
 
-    `starvation`: why this machine was too slow to judge the nodes; empty if it was not.
+    `starvation`: why this machine was too slow to judge the nodes; empty if it was not. `permissions`: what was used,
+    refused, and granted without use.
     """
 
     folder: Path
@@ -34,6 +35,7 @@ class Outcome:
     report_folder: Path | None = None
     interrupted: bool = False
     starvation: str = ""
+    permissions: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -106,6 +108,15 @@ def first_line(text: str) -> str:
     if not lines[0].endswith(":"):
         return lines[0]
     return f"{lines[0]} {lines[1]}" if len(lines) > 1 else lines[0].removesuffix(":")
+
+
+def print_permissions(console: Console, outcome: Outcome) -> None:
+    """One line: how many actions each role used, and how many it was granted without a use."""
+    record = outcome.permissions
+    if record:
+        used = sum(map(len, record["used"].values()))
+        text = f"Permissions: {len(record['used'])} roles used {used} actions, {len(record['unused'])} more are granted"
+        console.print(f"{text}: {outcome.folder / 'permissions.txt'}", soft_wrap=True, highlight=False, markup=False)
 
 
 def print_result(console: Console, outcome: Outcome) -> None:

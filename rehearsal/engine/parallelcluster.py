@@ -12,6 +12,7 @@ import dataclasses
 import json
 from typing import Any
 
+from rehearsal.cloud.clients import OWN_CREDENTIALS, aws_reasons
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.pcluster import ValidationMessage, validate
@@ -24,6 +25,7 @@ from rehearsal.engine.specification import Specification
 from rehearsal.engine.update import update
 from rehearsal.hosts import HostsError
 from rehearsal.hosts.errors import failure_line
+from rehearsal.permissions.parallelcluster import make_roles, remove_roles
 from slipway.places import FILES
 
 PCLUSTER = FILES / ".venv-pcluster/bin/pcluster"
@@ -62,12 +64,14 @@ class ClusterProvider:
         self._spec = spec
         self._hosts = hosts
         self._result: ResourceResult | None = None  # what Create answered
+        self._configuration: dict[str, Any] = {}  # that the nodes' roles were made for
 
     def handle(self, request: ResourceRequest) -> ResourceResult:
         """Create boots the cluster, Update runs what a running cluster can take, Delete ends it."""
         name = str(request.properties["ClusterName"])
         if request.request_type == "Delete":
             self._hosts.stop()
+            self._remove_roles()
             return ResourceResult(name)
         if request.request_type == "Update":
             return self._update(name, request)
@@ -79,6 +83,7 @@ class ClusterProvider:
         with self._progress.phase("ParallelCluster's validators", depth=1):
             messages = self._validate(name, configuration)
         nodes = planned_nodes(configuration, self._spec.max_hosts)
+        self._make_roles(name, configuration)
         running = {node.name: self._hosts.launch(node) for node in nodes if not node.dynamic}
         if not self._spec.cloud_only:
             try:
@@ -96,11 +101,24 @@ class ClusterProvider:
         head = self._hosts.fleet.head if self._hosts.fleet is not None else None
         on_line = self._hosts.output_of(head.name if head is not None else "update")
         try:
-            s3 = self._aws.clients("s3")
+            s3 = self._hosts.instances.client("s3", head.name if head is not None else "")
             update(old, new, head, s3, on_line, python=PCLUSTER.with_name("python"), timeout_s=ACTION_TIMEOUT_S)
         except HostsError as error:
             raise ResourceFailed(failure_line(error)) from error
         return self._result or ResourceResult(name)
+
+    def _make_roles(self, name: str, configuration: dict[str, Any]) -> None:
+        """The nodes' roles, with the credentials of the provider's role, as ParallelCluster's own stack makes them."""
+        with aws_reasons():
+            roles = make_roles(self._aws.clients("iam"), configuration, name, self._aws.region)
+        self._hosts.instances.roles, self._configuration = roles, configuration
+
+    def _remove_roles(self) -> None:
+        instances = self._hosts.instances
+        if instances.roles:
+            with aws_reasons():
+                remove_roles(self._aws.clients("iam"), self._configuration, instances.roles)
+            instances.roles = {}
 
     def _validate(self, name: str, configuration: dict[str, Any]) -> list[ValidationMessage]:
         self._progress.update("check", "pcluster", "running", "create-cluster --dryrun")
@@ -108,6 +126,7 @@ class ClusterProvider:
             configuration,
             name=name,
             region=self._aws.region,
+            credentials=self._aws.authority.current() or OWN_CREDENTIALS,
             endpoint=self._aws.address_endpoint,
             pcluster_bin=PCLUSTER,
             run_dir=self._spec.work / "pcluster",

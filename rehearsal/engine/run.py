@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from rich.console import Console
 
 from rehearsal.cloud.model import STACK_TYPE, CloudEvent
-from rehearsal.cloud.seed import make_bucket
+from rehearsal.cloud.seed import DEPLOYER, make_bucket
 from rehearsal.cloud.server import Address, EmbeddedAws
 from rehearsal.engine import cdk
 from rehearsal.engine.account import seed_of
@@ -23,12 +23,21 @@ from rehearsal.engine.instances import Instances
 from rehearsal.engine.lifeline import Interrupted
 from rehearsal.engine.local_cluster import AWS_PORT, MIRROR_BUCKET, LocalCluster
 from rehearsal.engine.memory import MemoryWatch
-from rehearsal.engine.outcome import Outcome, fetch_results, left_out, print_result, print_times, read_report
+from rehearsal.engine.outcome import (
+    Outcome,
+    fetch_results,
+    left_out,
+    print_permissions,
+    print_result,
+    print_times,
+    read_report,
+)
 from rehearsal.engine.parallelcluster import ClusterProvider
 from rehearsal.engine.progress import Progress
 from rehearsal.engine.specification import TOOLS, Specification
 from rehearsal.hosts import cgroups
 from rehearsal.hosts.breakage import Breakage
+from rehearsal.permissions import report as permissions
 from slipway.rehearse import SHELL_FILE
 from slipway.settings import Settings
 from slipway.stack_names import STACKS
@@ -43,6 +52,16 @@ FAILED = re.compile(r"FAILED|ROLLBACK")
 NESTED_SUFFIX = re.compile(r"-[0-9A-F]{12}$")  # what CloudFormation appends to the name of a nested stack
 SHELL_POLL_S = 0.2
 TIMED_OUT = re.compile(r"exceeded|(?:not (?:up|done)|no answer|not idle).* (?:after|in) [0-9]+ s|after [0-9]+ s")
+MIRROR_POLICY = {  # the rehearsal's own mirror, which no policy of the nodes names
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": "*",
+            "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{MIRROR_BUCKET}/*",
+        }
+    ]
+}
 Breakages = tuple[Breakage, ...]
 
 
@@ -71,6 +90,7 @@ class Engine:
             settle_s=SETTLE_S,
         )
         instances = Instances(self.aws, settings.name)
+        self.aws.credentials_at = lambda address: instances.at(address).credentials if instances.at(address) else None
         self.hosts = LocalCluster(
             instances, self.progress, spec, folder / "hosts", judged=settings.judged_nodes, breakages=breakages
         )
@@ -104,7 +124,7 @@ class Engine:
                     stacks,
                     cdk_out,
                     self.outcome.folder / "cdk.log",
-                    self.aws.env(),
+                    self.aws.env(self.aws.authority.session(DEPLOYER, "rehearsal")),
                     self._on_cdk_line,
                 )
         except cdk.DeployFailed as error:
@@ -164,6 +184,7 @@ class Engine:
         if not self.spec.cloud_only:
             s3 = self.aws.clients("s3")
             make_bucket(self.aws.clients, MIRROR_BUCKET)
+            s3.put_bucket_policy(Bucket=MIRROR_BUCKET, Policy=json.dumps(MIRROR_POLICY))
             for file in sorted((TOOLS / "mirror").iterdir()):
                 s3.upload_file(str(file), MIRROR_BUCKET, file.name)
 
@@ -214,9 +235,16 @@ class Engine:
             self.outcome.report_folder = fetch_results(self.aws, bucket, self.outcome.folder / "acceptance")
             self.outcome.report = read_report(self.outcome.report_folder)
         self.hosts.collect_logs()
+        self._judge_permissions()
         # Nodes that failed are first: other failures of such a cluster followed from them.
         self.outcome.faults[:0] = self.hosts.dynamic.failures if self.hosts.dynamic else []
         self.outcome.name_local_results()
+
+    def _judge_permissions(self) -> None:
+        """A request that IAM refused is a fault, also where its sender went on without the answer."""
+        record = self.outcome.permissions = permissions.as_json(self.aws.authority)
+        permissions.write(record, self.outcome.folder / "permissions.txt")
+        self.outcome.faults += record["denied"]
 
     def _results_bucket(self) -> str | None:
         """The bucket that the storage stack made or was given; None when that stack was not created."""
@@ -246,6 +274,7 @@ class Engine:
             self.console.print("Without local hosts nothing was measured: everything up to Slurm is rehearsed.")
         for line in self._left_out():
             self.console.print(line, style="yellow", markup=False, soft_wrap=True)
+        print_permissions(self.console, self.outcome)
         print_result(self.console, self.outcome)
         if self.spec.as_json:
             print(json.dumps(self._as_json()))
@@ -257,6 +286,7 @@ class Engine:
             "faults": self.outcome.faults,
             "starvation": self.outcome.starvation or None,
             "left_out": self._left_out(),
+            "permissions": self.outcome.permissions,
             "report": self.outcome.report,
             "folder": str(self.outcome.folder),
             "seconds": {phase.name: round(phase.seconds, 1) for phase in self.progress.phases},

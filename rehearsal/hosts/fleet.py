@@ -40,7 +40,7 @@ class Fleet:
     run_dir: a directory of this rehearsal (the hosts' files live on a bounded tmpfs below it); cidr, gateway_ip: the
     network of the hosts and the engine's address in it; tools_dir: what rehearsal/standins/setup.sh made; mounts:
     absolute paths at which every host has one shared directory each, in addition to /fsx and /home; run_id: names the
-    control groups.
+    control groups; has_metadata: the engine answers as the instance metadata service, which gives hosts credentials.
 
     Several threads may boot and end hosts at the same time, each its own; after `stop` no host boots any more.
     """
@@ -59,6 +59,7 @@ class Fleet:
         aws_port: int = AWS_PORT,
         mounts: Sequence[str] = (),
         run_id: str = "",
+        has_metadata: bool = False,
     ) -> None:
         self._dir = run_dir / "hosts"
         self._tools = tools_dir.resolve()
@@ -68,7 +69,8 @@ class Fleet:
         self._places = {"slurm": "/opt/slurm", "home": "/home", "fsx": "/fsx"}
         self._places |= {f"mount{number}": path for number, path in enumerate(mounts, start=1)}
         self._groups = cgroups.Groups(run_id or secrets.token_hex(6))
-        self._facts = image.ClusterFacts(cluster, region, f"http://{gateway_ip}:{aws_port}", secrets.token_bytes(128))
+        endpoint = f"http://{gateway_ip}:{aws_port}"
+        self._facts = image.ClusterFacts(cluster, region, endpoint, secrets.token_bytes(128), has_metadata)
         self._started = False
         self._stopped = False
         self._lock = threading.RLock()

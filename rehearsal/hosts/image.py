@@ -142,12 +142,16 @@ exec /usr/bin/python3 -m awscli "$@"
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What is the same on every host of one fleet. endpoint_url: where the embedded AWS answers the hosts."""
+    """What is the same on every host of one fleet. endpoint_url: where the embedded AWS answers the hosts.
+
+    has_metadata: credentials come from the metadata service; without it every host has the rehearsal's own key.
+    """
 
     cluster: str
     region: str
     endpoint_url: str
     munge_key: bytes
+    has_metadata: bool = False
 
 
 def build_upper(upper: Path, spec: HostSpec, head: HostSpec, facts: ClusterFacts, standins: Path) -> None:
@@ -289,12 +293,12 @@ def _tools(upper: Path, spec: HostSpec, facts: ClusterFacts, standins: Path) -> 
     write(upper / "usr/local/bin/aws", _AWS_WRAPPER.encode(), 0o755)
     config = f"[default]\nregion = {facts.region}\nendpoint_url = {facts.endpoint_url}\ncli_pager =\n"
     write(upper / "root/.aws/config", config.encode(), 0o600)
-    keys = b"[default]\naws_access_key_id = rehearsal\naws_secret_access_key = rehearsal\n"
-    write(upper / "root/.aws/credentials", keys, 0o600)
     (upper / "root/.aws").chmod(0o700)
-    # What a service gets from the instance's role on EC2.
-    keys_for_services = b"[Manager]\nDefaultEnvironment=AWS_ACCESS_KEY_ID=rehearsal AWS_SECRET_ACCESS_KEY=rehearsal\n"
-    write(upper / "etc/systemd/system.conf.d/rehearsal.conf", keys_for_services)
+    if not facts.has_metadata:
+        keys = b"[default]\naws_access_key_id = rehearsal\naws_secret_access_key = rehearsal\n"
+        write(upper / "root/.aws/credentials", keys, 0o600)
+        of_services = b"[Manager]\nDefaultEnvironment=AWS_ACCESS_KEY_ID=rehearsal AWS_SECRET_ACCESS_KEY=rehearsal\n"
+        write(upper / "etc/systemd/system.conf.d/rehearsal-keys.conf", of_services)
     write(upper / "usr/local/bin/enroot", (standins / "enroot").read_bytes(), 0o755)
     if spec.role == "head":
         _power_programs(upper, standins)

@@ -11,6 +11,7 @@ from rehearsal.hosts.commands import run
 from rehearsal.hosts.errors import HostsError
 
 BRIDGE = "br-hosts"
+METADATA_ADDRESS = "169.254.169.254"  # of EC2's instance metadata service
 NAMESPACES = Path("/run/netns")
 # A bridge without an address of its own takes one of its ports': it would change as hosts come and go, and the others'
 # connections to the engine would hang for a minute.
@@ -39,12 +40,13 @@ class Network:
                 "link set lo up",
                 f"link add {BRIDGE} address {_BRIDGE_MAC} type bridge",
                 f"addr add {self.gateway_ip}/{self._net.prefixlen} dev {BRIDGE}",
+                f"addr add {METADATA_ADDRESS}/32 dev {BRIDGE}",
                 f"link set {BRIDGE} up",
             ]
         )
 
     def plug(self, name: str, ip: str) -> None:
-        """Make the host's network namespace and its cable; a host has no default route."""
+        """Make the host's network namespace and its cable; only the metadata service is reached outside the network."""
         if IPv4Address(ip) not in self._net:
             raise ValueError(f"{name}: address {ip} is not in the network {self._net}")
         port = f"port{next(self._numbers)}"
@@ -61,6 +63,7 @@ class Network:
                 "link set lo up",
                 f"addr add {ip}/{self._net.prefixlen} brd + dev eth0",
                 "link set eth0 up",
+                f"route add {METADATA_ADDRESS}/32 dev eth0",
             ],
             namespace=name,
         )

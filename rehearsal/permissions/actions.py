@@ -59,10 +59,10 @@ _ACTIONS = {
 
 #: Actions that IAM knows no resource of: they are evaluated on `*`.
 _WITHOUT_RESOURCE = re.compile(
-    r"(ec2|elasticfilesystem|fsx|ssm|rds|events|lambda|route53|servicequotas|pricing|sso|organizations|ce|cloudtrail"
+    r"(ec2|ssm|rds|events|lambda|route53|servicequotas|pricing|sso|organizations|ce|cloudtrail"
     r"|grafana|cloudwatch|tag|resource-groups|kms|ecr):(Describe|List|Get|Lookup|Simulate|View).*"
     r"|iam:(List(Roles|Policies|Users|InstanceProfiles)|GetAccount.*)|sts:GetCallerIdentity|aps:ListWorkspaces"
-    r"|logs:Describe(LogGroups|Queries)|s3:ListAllMyBuckets|ssm:(UpdateInstanceInformation|Put.*)|sns:List.*"
+    r"|logs:Describe(LogGroups|Queries)|s3:ListAllMyBuckets|ssm:UpdateInstanceInformation|sns:List.*"
     r"|secretsmanager:(ListSecrets|GetRandomPassword)|cloudformation:(ListStacks|ListExports|ValidateTemplate|Describe"
     r"AccountLimits)|ssmmessages:.*|ec2messages:.*|cloudwatch:PutMetricData|states:List.*|budgets:Describe.*"
 )
@@ -79,7 +79,7 @@ def needed(call: Call, context: Mapping[str, tuple[str, ...]]) -> Iterator[Neede
     """Each action on each resource that `call` needs; `context` are the condition keys of the sender."""
     action = action_of(call)
     keys = {**context, "aws:requestedregion": (call.region,), **_keys(call)}
-    resources = _resources(call, action)
+    resources = _resources(call)
     for resource in resources or ["*"]:
         mapped = bool(resources) or bool(_WITHOUT_RESOURCE.fullmatch(action))
         yield Needed(Request(action, resource, keys), mapped)
@@ -99,20 +99,9 @@ def action_of(call: Call) -> str:
 # ---- resources ----
 
 
-def _resources(call: Call, action: str) -> list[str]:
+def _resources(call: Call) -> list[str]:
     find = _RESOURCES.get(call.service)
-    if find is None or _WITHOUT_RESOURCE.fullmatch(action) and action not in _WITH_RESOURCE:
-        return []
-    return find(call)
-
-
-#: Actions of the pattern above that have a resource all the same.
-_WITH_RESOURCE = {
-    "ssm:GetParameter", "ssm:GetParameters", "ssm:GetParametersByPath", "ssm:GetDocument", "ssm:DescribeDocument",
-    "iam:SimulatePrincipalPolicy", "lambda:GetFunction", "lambda:GetFunctionConfiguration", "lambda:GetPolicy",
-    "kms:DescribeKey", "budgets:ViewBudget", "resource-groups:ListGroupResources", "events:DescribeRule",
-    "events:ListTargetsByRule", "grafana:DescribeWorkspace", "lambda:ListTags",
-}  # fmt: skip
+    return find(call) if find else []
 
 
 def arn(service: str, resource: str, region: str, account: str = ACCOUNT) -> str:
@@ -167,7 +156,10 @@ def _ssm(call: Call) -> list[str]:
         ]
     names = [*call.all("Names"), *call.all("Name"), *call.all("ResourceId"), *call.all("Path")]
     if "Parameter" in call.operation or call.get("ResourceType") == "Parameter":
-        return [name if name.startswith("arn:") else arn("ssm", f"parameter/{name.lstrip('/')}", call.region) for name in names]
+        return [
+            name if name.startswith("arn:") else arn("ssm", f"parameter/{name.lstrip('/')}", call.region)
+            for name in names
+        ]
     return []
 
 
@@ -182,7 +174,11 @@ def _lambda(call: Call) -> list[str]:
     function = call.get("FunctionName")
     if call.get("LayerName"):
         return [arn("lambda", f"layer:{call.get('LayerName')}", call.region)]
-    return [function if function.startswith("arn:") else arn("lambda", f"function:{function}", call.region)] if function else []
+    return (
+        [function if function.startswith("arn:") else arn("lambda", f"function:{function}", call.region)]
+        if function
+        else []
+    )
 
 
 def _logs(call: Call) -> list[str]:
@@ -208,7 +204,13 @@ def _aps(call: Call) -> list[str]:
 
 
 def _grafana(call: Call) -> list[str]:
-    return [arn("grafana", f"/workspaces/{call.get('workspaceId')}" if call.get("workspaceId") else "/workspaces", call.region)]
+    return [
+        arn(
+            "grafana",
+            f"/workspaces/{call.get('workspaceId')}" if call.get("workspaceId") else "/workspaces",
+            call.region,
+        )
+    ]
 
 
 def _sns(call: Call) -> list[str]:
@@ -233,10 +235,16 @@ def _events(call: Call) -> list[str]:
 
 def _fsx(call: Call) -> list[str]:
     made = "association/*" if "Association" in call.operation else "file-system/*"
-    ids = [*call.all("FileSystemId"), *call.all("AssociationId")]
-    kinds = [("file-system" if one.startswith("fs-") else "association", one) for one in ids]
-    resources = [arn("fsx", f"{kind}/{one}", call.region) for kind, one in kinds]
-    return [*resources, arn("fsx", made, call.region)] if call.operation.startswith("Create") else resources
+    names = ("FileSystemId", "FileSystemIds", "AssociationId", "AssociationIds", "VolumeIds", "FileCacheIds")
+    ids = [one for name in names for one in call.all(name)]
+    kinds = {"fs": "file-system", "dra": "association", "fsvol": "volume", "fc": "file-cache"}
+    resources = [arn("fsx", f"{kinds.get(one.partition('-')[0], '*')}/{one}", call.region) for one in ids]
+    creates = call.operation.startswith("Create") or not resources
+    return [*resources, arn("fsx", made, call.region)] if creates else resources
+
+
+def _efs(call: Call) -> list[str]:
+    return [arn("elasticfilesystem", f"file-system/{call.get('FileSystemId') or '*'}", call.region)]
 
 
 def _kms(call: Call) -> list[str]:
@@ -254,9 +262,22 @@ def _ec2(call: Call) -> list[str]:
     if call.operation in ("TerminateInstances", "StopInstances", "StartInstances", "RebootInstances"):
         ids = [*call.all("InstanceId"), *call.all("InstanceIds")]
         return [arn("ec2", f"instance/{one}", call.region) for one in ids]
+    if call.operation == "RunInstances":
+        subnets = [f"subnet/{call.get('SubnetId')}"] if call.get("SubnetId") else []
+        kinds = ("instance/*", "network-interface/*", "volume/*")
+        own = [arn("ec2", resource, call.region) for resource in (*subnets, *kinds)]
+        return [*own, arn("ec2", f"image/{call.get('ImageId')}", call.region, "")]
+    if call.operation == "CreateTags":
+        return [arn("ec2", _ec2_resource(one), call.region) for one in call.all("ResourceId")]
     if call.operation == "GetConsoleOutput":
         return [arn("ec2", f"instance/{call.get('InstanceId')}", call.region)]
     return []
+
+
+def _ec2_resource(one: str) -> str:
+    """`i-...` as `instance/i-...`: the kinds that carry tags here."""
+    kinds = {"i": "instance", "vol": "volume", "vpc": "vpc", "subnet": "subnet", "sg": "security-group"}
+    return f"{kinds.get(one.partition('-')[0], '*')}/{one}"
 
 
 _RESOURCES: Mapping[str, Callable[[Call], list[str]]] = {
@@ -275,6 +296,7 @@ _RESOURCES: Mapping[str, Callable[[Call], list[str]]] = {
     "budgets": _budgets,
     "events": _events,
     "fsx": _fsx,
+    "efs": _efs,
     "kms": _kms,
     "stepfunctions": _states,
     "ec2": _ec2,
@@ -350,7 +372,9 @@ def _passed_roles(call: Call, keys: Mapping[str, tuple[str, ...]]) -> Iterator[N
         yield Needed(Request("iam:PassRole", call.get(parameter), {**keys, "iam:passedtoservice": (service,)}))
     if call.service == "ec2" and call.operation == "RunInstances":
         profile = call.parameters.get("IamInstanceProfile")
-        name = str(profile.get("Name") or profile.get("Arn", "")).rpartition("/")[2] if isinstance(profile, dict) else ""
+        name = (
+            str(profile.get("Name") or profile.get("Arn", "")).rpartition("/")[2] if isinstance(profile, dict) else ""
+        )
         for role in roles_of_profile(name):
             yield Needed(Request("iam:PassRole", role, {**keys, "iam:passedtoservice": ("ec2.amazonaws.com",)}))
     if call.service == "iam" and call.operation == "AddRoleToInstanceProfile":

@@ -28,7 +28,7 @@ from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ACCOUNT, PARTITION
 from rehearsal.permissions import actions
 from rehearsal.permissions.calls import Call, read_call
-from rehearsal.permissions.evaluator import Decision, Principal, Request, Statement, evaluate, statements
+from rehearsal.permissions.evaluator import Principal, Request, Statement, evaluate, statements
 
 #: A request of these may always be sent. Source: STS API reference, GetCallerIdentity.
 _ALWAYS = ("sts:GetCallerIdentity",)
@@ -128,12 +128,20 @@ class Authority:
         role = _assumed(access_key)
         return self.session(*role) if role else None
 
+    def current(self) -> Credentials | None:
+        """The credentials that this thread acts with; None: the rehearsal's own."""
+        return self.credentials(acting.get())
+
     # ---- decisions ----
+
+    def allows(self, principal: Principal, action: str, resource: str = "*") -> bool:
+        """Whether IAM allows an action; a refusal is no failure, as where an agent then does without."""
+        return not self._judge(principal, Request(action, resource, self._context(principal)))
 
     def authorize(self, principal: Principal, action: str, resource: str = "*", **context: str) -> None:
         """Raise Denied if IAM refuses one action; `context` are condition keys with `__` for a colon."""
         keys = {key.replace("__", ":").lower(): (value,) for key, value in context.items()}
-        self._judge(principal, Request(action, resource, {**self._context(principal), **keys}))
+        self._demand(principal, Request(action, resource, {**self._context(principal), **keys}))
 
     def authorize_thread(self, action: str, resource: str = "*", **context: str) -> None:
         """The same for the role that this thread acts as; nothing for the rehearsal's own calls."""
@@ -147,12 +155,24 @@ class Authority:
             if not mapped:
                 self.unmapped[request.action] += 1
             if request.action not in _ALWAYS:
-                self._judge(principal, request)
+                self._demand(principal, request)
 
-    def _judge(self, principal: Principal, request: Request) -> None:
+    def _demand(self, principal: Principal, request: Request) -> None:
+        """Raise Denied with the reason, and keep the denial, if IAM refuses the request."""
+        why = self._judge(principal, request)
+        if not why:
+            return
+        denial = Denial(principal, request, why, tuple(sorted(_elsewhere(request, principal))))
+        with self._lock:
+            if denial.message not in {known.message for known in self.denials}:
+                self.denials.append(denial)
+        raise Denied(denial)
+
+    def _judge(self, principal: Principal, request: Request) -> str:
+        """The reason why IAM refuses a request; empty if it allows it, which is recorded."""
         role = _role(principal.role_arn)
         if role is None:
-            raise Denied(Denial(principal, request, "because the role does not exist"))
+            return "because the role does not exist"
         boundary, resource = role.permissions_boundary_arn, self._resource_policy(request)
         decision = evaluate(
             request,
@@ -162,20 +182,12 @@ class Authority:
             resource=resource,
             needs_resource_policy=bool(resource) and request.action.startswith(("kms:", "sts:AssumeRole")),
         )
-        self._record(principal, request, decision)
-
-    def _record(self, principal: Principal, request: Request, decision: Decision) -> None:
         if decision.allowed:
             with self._lock:
                 self.seen.setdefault(principal.role_arn, set()).add(request.action)
                 for statement in decision.by:
                     self.used[statement.name, request.action] += 1
-            return
-        denial = Denial(principal, request, decision.why, tuple(sorted(_elsewhere(request, principal))))
-        with self._lock:
-            if denial.message not in {known.message for known in self.denials}:
-                self.denials.append(denial)
-        raise Denied(denial)
+        return decision.why
 
     def _context(self, principal: Principal) -> dict[str, tuple[str, ...]]:
         return {

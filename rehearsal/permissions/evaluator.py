@@ -104,7 +104,11 @@ def evaluate(
     own = _matching(request, identity)
     theirs = [item for item in _matching(request, resource) if _names(item, principal) != "nobody"]
     limits = None if boundary is None else _matching(request, boundary)
-    for kind, matching in (("identity-based policy", own), ("permissions boundary", limits), ("resource-based policy", theirs)):
+    for kind, matching in (
+        ("identity-based policy", own),
+        ("permissions boundary", limits),
+        ("resource-based policy", theirs),
+    ):
         denies = tuple(item for item in matching or () if item.effect == "Deny")
         if denies:
             return Decision(False, denies, f"with an explicit deny in {_a(kind)}")
@@ -190,7 +194,11 @@ def _test(operator: str, present: Sequence[str] | None, wanted: Sequence[str]) -
     def fits(value: str) -> bool:
         return any(compare(value, item) for item in wanted) is not negated
 
-    return all(map(fits, present)) if quantifier == "ForAllValues" or (negated and not quantifier) else any(map(fits, present))
+    return (
+        all(map(fits, present))
+        if quantifier == "ForAllValues" or (negated and not quantifier)
+        else any(map(fits, present))
+    )
 
 
 def _operator(name: str) -> tuple[bool, Callable[[str, str], bool]]:

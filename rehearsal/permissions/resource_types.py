@@ -119,17 +119,17 @@ class Permitted:
             for action in actions if properties.get(key) else ():
                 self._authority.authorize_thread(action, self._resource(action, request, request.physical_id))
         key, service = self._rights.passes
-        if properties.get(key):
+        if key and properties.get(key):
             self._authority.authorize_thread("iam:PassRole", str(properties[key]), iam__PassedToService=service)
 
     def _resource(self, action: str, request: ResourceRequest, physical_id: str) -> str:
         """The ARN by the physical id, before it is known by the name that CloudFormation will generate."""
         if action.startswith(_ON_EVERYTHING) or self._rights is None:
             return "*"
-        if physical_id.startswith("arn:") and "/" not in physical_id:
+        if physical_id.startswith("arn:"):
             return physical_id
         explicit = next((str(request.properties[key]) for key in _NAMES if request.properties.get(key)), "")
-        name = physical_id.rpartition("/")[2] or explicit or f"{request.stack_name}-{request.logical_id}-0123456789AB"
+        name = physical_id or explicit or f"{request.stack_name}-{request.logical_id}-0123456789AB"
         if ":s3:::" in self._rights.resource:
             return f"arn:{PARTITION}:s3:::{name.lower()}"
         service, _, rest = self._rights.resource.partition(" ")

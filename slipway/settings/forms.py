@@ -289,6 +289,28 @@ PolicyArn = Annotated[
         f"{PCLUSTER}, IAM_POLICY_REGEX",
     ),
 ]
+BoundaryArn = Annotated[
+    str,
+    _text(
+        "boundary-arn",
+        r"arn:aws[a-z-]*:iam::(aws|\d{12}):policy/[A-Za-z0-9_-]{1,128}",
+        "must be the ARN of a managed policy without a path, such as arn:aws:iam::123456789012:policy/boundary",
+        "arn:aws:iam::123456789012:policy/stand-in",
+        "ParallelCluster's template for its provider's role takes no boundary with a path in its ARN.",
+        "aws-parallelcluster, cloudformation/policies/parallelcluster-policies.yaml, PermissionsBoundaryPolicy",
+    ),
+]
+IamNamePrefix = Annotated[
+    str,
+    _text(
+        "iam-name-prefix",
+        r"[A-Za-z0-9_-]{1,10}",
+        "must be 1 to 10 letters, digits, _ or -, such as team-",
+        "team-",
+        "ParallelCluster's template for its provider's role takes at most 10 characters.",
+        "aws-parallelcluster, cloudformation/policies/parallelcluster-policies.yaml, IAMRoleAndPolicyPrefix",
+    ),
+]
 SecretArn = Annotated[
     str,
     _text(

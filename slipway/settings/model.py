@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError, PydanticUndefined
 
 from slipway.instances import INSTANCE_TYPES, InstanceType
 from slipway.settings.forms import (
+    BoundaryArn,
     BucketName,
     Cidr,
     ClusterName,
@@ -29,6 +30,7 @@ from slipway.settings.forms import (
     FsxPath,
     GbPerS,
     HostName,
+    IamNamePrefix,
     ImageUri,
     InstanceTypeName,
     KeyPair,
@@ -268,6 +270,22 @@ def _no_truth_value(value: Any) -> Any:
     return value
 
 
+class Iam(Part):
+    """What the account asks of every role and policy that the deployment makes ([permissions.md](permissions.md))."""
+
+    permissions_boundary: BoundaryArn | None = key(
+        "the ARN of the managed policy that bounds every role; for accounts that refuse roles without it", default=None
+    )
+    name_prefix: IamNamePrefix | None = key(
+        "what the name of every role and policy begins with, such as `team-`; 1 to 10 characters", default=None
+    )
+
+    @property
+    def is_site(self) -> bool:
+        """Whether the account asks for anything: then ParallelCluster's provider gets a role that fulfils it."""
+        return bool(self.permissions_boundary or self.name_prefix)
+
+
 class Observability(Part):
     """Metrics, dashboards, logs, alerts."""
 
@@ -412,6 +430,7 @@ class Settings(Part):
     storage: Storage = key(default=Storage())
     slurm: Slurm = key(default=Slurm())
     observability: Observability = key(default=Observability())
+    iam: Iam = key(default=Iam())
     images: tuple[ImageUri, ...] = keys(
         "container images to import in the background: `docker://nvcr.io#nvidia/pytorch:24.01-py3`"
     )

@@ -141,13 +141,14 @@ def secret_region(s: Settings) -> Iterator[Finding]:
 @rule(
     why="ARNs of another partition (China, GovCloud) name nothing here.",
     source="IAM user guide, ARN format; slipway/data/regions.json",
-    keys=(*ARN_KEYS, "head_node.policy_arns", "queues.policy_arns"),
+    keys=(*ARN_KEYS, "head_node.policy_arns", "queues.policy_arns", "iam.permissions_boundary"),
 )
 def arn_partition(s: Settings) -> Iterator[Finding]:
     arns = list(_arns(s))
     arns += [(("head_node", "policy_arns", index), arn) for index, arn in enumerate(s.head_node.policy_arns)]
     for number, queue in enumerate(s.queues):
         arns += [(("queues", number, "policy_arns", index), arn) for index, arn in enumerate(queue.policy_arns)]
+    arns += [(("iam", "permissions_boundary"), arn) for arn in (s.iam.permissions_boundary,) if arn]
     partition = regions().get(s.region, {}).get("partition")
     for path, arn in arns:
         if partition and arn.split(":")[1] != partition:
