@@ -30,8 +30,8 @@ STANDING: dict[str, tuple[str, ...]] = {
         "ec2:ModifyVpcEndpoint", "ec2:DeleteSecurityGroup", "ec2:RevokeSecurityGroupIngress",
         "ec2:RevokeSecurityGroupEgress", "ec2:DisassociateAddress",
     ),
-    "fsx": ("fsx:Describe*", "fsx:TagResource", "fsx:UpdateFileSystem", "fsx:DeleteFileSystem", "fsx:UpdateDataRepositoryAssociation",
-            "fsx:DeleteDataRepositoryAssociation"),
+    "fsx": ("fsx:Describe*", "fsx:TagResource", "fsx:UpdateFileSystem", "fsx:DeleteFileSystem",
+            "fsx:UpdateDataRepositoryAssociation", "fsx:DeleteDataRepositoryAssociation"),
     "s3": ("s3:DeleteBucket", "s3:DeleteBucketPolicy", "s3:GetBucketPolicy", "s3:PutBucketTagging", "s3:CreateBucket"),
     "logs": ("logs:DeleteLogGroup", "logs:DescribeLogGroups", "logs:TagResource", "logs:DeleteRetentionPolicy"),
     "sns": ("sns:DeleteTopic", "sns:GetTopicAttributes", "sns:TagResource", "sns:Unsubscribe",
@@ -52,6 +52,7 @@ STANDING: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 POLICIES = ("iam:CreatePolicy", "iam:GetPolicy", "iam:ListPolicyVersions", "iam:CreatePolicyVersion",
             "iam:DeletePolicyVersion", "iam:DeletePolicy")  # fmt: skip
+NOT_ON_ROLES = ("iam:CreateServiceLinkedRole", "iam:PassRole")
 IDENTITY_CENTER = ("sso:DescribeRegisteredRegions", "sso:CreateManagedApplicationInstance",
                    "sso:DeleteManagedApplicationInstance", "organizations:DescribeOrganization")  # fmt: skip
 LINKED = ("fsx.amazonaws.com", "s3.data-source.lustre.fsx.amazonaws.com", "grafana.amazonaws.com")
@@ -85,19 +86,15 @@ def _of_service(settings: Settings, service: str, created: Iterable[str]) -> dic
 def _resources(settings: Settings, service: str) -> list[str]:
     """What the deployment makes is named after the stacks; where AWS generates ids, or a service has none: all."""
     name, region = settings.name, settings.region
-    arn = f"arn:{partition(region)}"
-    here = f"{region}:*"
+    arn, here = f"arn:{partition(region)}", f"{region}:*"
+    functions = (f"function:{name}-*", "function:pcluster-cfn-*", "layer:PCLayer-*")
+    groups = (f"{name}-*", f"/aws/lambda/{name}-*", "/aws/lambda/pcluster-cfn-*")
     named: dict[str, tuple[str, ...]] = {
         "budgets": (f"budgets::*:budget/{name}-monthly",),
         "cloudformation": (f"cloudformation:{here}:stack/{name}-cluster-*",),
         "cloudwatch": (f"cloudwatch:{here}:alarm:{name}-*",),
-        "lambda": tuple(
-            f"lambda:{here}:{kind}" for kind in (f"function:{name}-*", "function:pcluster-cfn-*", "layer:PCLayer-*")
-        ),
-        "logs": tuple(
-            f"logs:{here}:log-group:{group}"
-            for group in (f"{name}-*", f"/aws/lambda/{name}-*", "/aws/lambda/pcluster-cfn-*")
-        ),
+        "lambda": tuple(f"lambda:{here}:{function}" for function in functions),
+        "logs": tuple(f"logs:{here}:log-group:{group}" for group in groups),
         "s3": (f"s3:::{name}-*",),
         "sns": (f"sns:{here}:{name}-*",),
         "ssm": (f"ssm:{here}:parameter/slipway/{name}/*",),
@@ -112,32 +109,17 @@ def _resources(settings: Settings, service: str) -> list[str]:
 def _of_iam(settings: Settings, created: Iterable[str]) -> list[dict[str, Any]]:
     prefix = settings.iam.name_prefix or ""
     iam = f"arn:{partition(settings.region)}:iam::*"
-    roles = [
-        f"{iam}:role/{prefix}{settings.name}-*",
-        *([f"{iam}:role/{prefix}ParallelClusterLambdaRole-*"] if prefix or settings.iam.permissions_boundary else []),
-    ]
-    making = {action for action in created if action.startswith("iam:")} - {
-        *POLICIES,
-        "iam:CreateServiceLinkedRole",
-        "iam:PassRole",
-    }
+    roles = [f"{iam}:role/{prefix}{settings.name}-*"]
+    if settings.iam.is_site:
+        roles.append(f"{iam}:role/{prefix}ParallelClusterLambdaRole-*")
+    policies = [f"{iam}:policy/parallelcluster/{settings.name}/*", f"{iam}:policy/{prefix}{settings.name}-*"]
+    linked = [f"{iam}:role/aws-service-role/{service}/*" for service in LINKED]
+    making = {action for action in created if action.startswith("iam:")} - {*POLICIES, *NOT_ON_ROLES}
     statements = [
         _allow("Roles", _without_covered(making | set(STANDING["iam"])), roles),
         _allow("PassRoles", ["iam:PassRole"], roles),
-        _allow(
-            "Policies",
-            POLICIES,
-            [
-                f"{iam}:policy/parallelcluster/{settings.name}/*",
-                f"{iam}:policy/{prefix}*" if prefix else f"{iam}:policy/{settings.name}-*",
-                *_provider_policies(iam, prefix),
-            ],
-        ),
-        _allow(
-            "LinkedRoles",
-            ["iam:CreateServiceLinkedRole"],
-            [f"{iam}:role/aws-service-role/{service}/*" for service in LINKED],
-        ),
+        _allow("Policies", POLICIES, [*policies, *_provider_policies(iam, prefix)]),
+        _allow("LinkedRoles", ["iam:CreateServiceLinkedRole"], linked),
     ]
     if settings.storage.associations:
         s3 = f"{iam}:role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/*"

@@ -35,7 +35,7 @@ class Identity(NamedTuple):
     credentials: Credentials
 
 
-class _Quiet(WSGIRequestHandler):
+class _Quiet(WSGIRequestHandler):  # type: ignore[misc]  # werkzeug has no types here
     def log(self, type: str, message: str, *args: Any) -> None:
         """Write nothing: each AWS command asks several times."""
 

@@ -54,7 +54,8 @@ def validate(
     """Every message of pcluster's validators; empty when it accepts the configuration without a word.
 
     `endpoint` must be an address (http://127.0.0.1:PORT), not a name. `suppressed` holds validators' types that are not
-    run; `credentials` are those of the provider's role. Raises PclusterUnavailable when pcluster cannot judge within `timeout_s` seconds.
+    run; `credentials` are those of the provider's role. Raises PclusterUnavailable when pcluster cannot judge within
+    `timeout_s` seconds.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     path = run_dir / f"{name}.yaml"

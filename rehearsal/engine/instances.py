@@ -97,6 +97,11 @@ class Instances:
                 return Identity(instance.id, node.instance_type, zone, address, self.roles[_kind(node)], credentials)
         return None
 
+    def credentials_at(self, address: str) -> Credentials | None:
+        """The credentials of the instance at a private address."""
+        identity = self.at(address)
+        return identity.credentials if identity else None
+
     def _image(self) -> str:
         """ParallelCluster's launch template names the image."""
         wanted = {"Name": "name", "Values": ["aws-parallelcluster-*"]}

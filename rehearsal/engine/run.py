@@ -90,7 +90,7 @@ class Engine:
             settle_s=SETTLE_S,
         )
         instances = Instances(self.aws, settings.name)
-        self.aws.credentials_at = lambda address: instances.at(address).credentials if instances.at(address) else None
+        self.aws.credentials_at = instances.credentials_at
         self.hosts = LocalCluster(
             instances, self.progress, spec, folder / "hosts", judged=settings.judged_nodes, breakages=breakages
         )

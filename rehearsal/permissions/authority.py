@@ -299,7 +299,8 @@ def _xml_error(service: str, message: str) -> bytes:
     if service == "s3":
         return f"<Error><Code>AccessDenied</Code><Message>{message}</Message></Error>".encode()
     if service == "ec2":
-        error = f"<Code>UnauthorizedOperation</Code><Message>You are not authorized to perform this operation. {message}</Message>"
+        text = f"You are not authorized to perform this operation. {message}"
+        error = f"<Code>UnauthorizedOperation</Code><Message>{text}</Message>"
         return f"<Response><Errors><Error>{error}</Error></Errors><RequestID>rehearsal</RequestID></Response>".encode()
     error = f"<Error><Type>Sender</Type><Code>AccessDenied</Code><Message>{message}</Message></Error>"
     return f"<ErrorResponse>{error}<RequestId>rehearsal</RequestId></ErrorResponse>".encode()

@@ -202,7 +202,7 @@ def _test(operator: str, present: Sequence[str] | None, wanted: Sequence[str]) -
 
 
 def _operator(name: str) -> tuple[bool, Callable[[str, str], bool]]:
-    """Whether an operator is a negation, and the comparison of the positive one. ValueError: IAM has none of the name."""
+    """Whether an operator is a negation, and the comparison of the positive one. Raises ValueError if IAM has none."""
     negated = name in _NEGATIONS
     positive = _NEGATIONS.get(name, name)
     if positive not in _COMPARISONS:

@@ -66,7 +66,7 @@ def provider_statements(region: str, boundary: str = "") -> list[Statement]:
         ),
         _allow(
             "cloudformation",
-            ["DeleteStack", "DescribeStacks", "DescribeStackEvents", "DescribeStackResources", "GetTemplate", "ListStacks"],
+            ["DeleteStack", "DescribeStacks", "DescribeStackEvents", "DescribeStackResources", "GetTemplate"],
             f"arn:{PARTITION}:cloudformation:*:{ACCOUNT}:stack/*",
         ),
         _allow("cloudwatch", ["PutDashboard", "ListDashboards", "DeleteDashboards", "GetDashboard", "PutMetricAlarm",
@@ -78,7 +78,8 @@ def provider_statements(region: str, boundary: str = "") -> list[Statement]:
         ),
         _allow(
             "iam",
-            ["CreateInstanceProfile", "DeleteInstanceProfile", "AddRoleToInstanceProfile", "RemoveRoleFromInstanceProfile"],
+            ["CreateInstanceProfile", "DeleteInstanceProfile", "AddRoleToInstanceProfile",
+             "RemoveRoleFromInstanceProfile"],
             f"{iam}:instance-profile{IAM_PATH}*",
         ),
         _allow(

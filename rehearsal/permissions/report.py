@@ -35,7 +35,7 @@ class Grant(NamedTuple):
 
 
 def fault(denial: Denial) -> str:
-    """A refusal as a fault of the rehearsal: AWS's text, what grants the action elsewhere, and where that is written."""
+    """A refusal as a fault of the rehearsal: AWS's text, who is granted the action, and where that is written."""
     places = written_in(denial.request.action)
     elsewhere = f"; {', '.join(denial.elsewhere)} allows it" if denial.elsewhere else ""
     where = f"; {denial.request.action} is granted in {', '.join(places)}" if places else ""
@@ -73,11 +73,9 @@ def _unused(authority: Authority) -> Iterator[Grant]:
 
 def _short(policy: str) -> str:
     """A policy's name without the account and without what CloudFormation appends."""
-    return (
-        _GENERATED.sub("", policy.rpartition(":policy/")[2]).rpartition("/")[2]
-        if ":policy/" in policy
-        else "/".join(_GENERATED.sub("", part) for part in policy.split("/"))
-    )
+    if ":policy/" in policy:
+        policy = policy.rpartition("/")[2]
+    return "/".join(_GENERATED.sub("", part) for part in policy.split("/"))
 
 
 def _texts(value: Any) -> list[str]:
