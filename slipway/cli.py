@@ -25,7 +25,11 @@ app = typer.Typer(
 )
 export = typer.Typer(cls=Group, help="Write the cluster in the form of another tool.", no_args_is_help=True)
 import_ = typer.Typer(cls=Group, help="Make a settings file from another tool's file.", no_args_is_help=True)
+policies = typer.Typer(
+    cls=Group, help="Print the IAM policies that a platform team gives for a settings file.", no_args_is_help=True
+)
 app.add_typer(export, name="export")
+app.add_typer(policies, name="policy")
 app.add_typer(import_, name="import")
 
 
@@ -229,9 +233,46 @@ def preflight(
     return run(file, as_json=as_json, profile=profile, timeout_s=timeout)
 
 
-def _print_policy(file: Path, policy: Callable[[Settings], dict[str, Any]]) -> int:
-    print(json.dumps(policy(load_settings(file)), indent=2))
+def _print_policy(file: Path, policy: Callable[[Settings], dict[str, Any]], *, as_json: bool = False) -> int:
+    """Print a policy, which is JSON in any case; with --json on one line, as IAM counts its characters."""
+    document = policy(load_settings(file))
+    print(json.dumps(document, separators=(",", ":")) if as_json else json.dumps(document, indent=2))
     return EXIT_GOOD
+
+
+@policies.command("deploy", cls=Command)
+def policy_deploy(
+    file: SettingsFile,
+    execution: Annotated[
+        bool,
+        option(
+            "--execution",
+            help="Print the policy of the role that CloudFormation acts with: "
+            "cdk bootstrap --cloudformation-execution-policies.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Print the IAM policy of the person or the pipeline that deploys and deletes the cluster."""
+    from slipway.deploy_policy import deployer_policy, execution_policy
+
+    return _print_policy(file, execution_policy if execution else deployer_policy, as_json=as_json)
+
+
+@policies.command("preflight", cls=Command)
+def policy_preflight(file: SettingsFile, as_json: AsJson = False) -> int:
+    """Print the IAM policy that `slipway preflight` needs, as `slipway preflight --policy` does."""
+    from slipway.preflight.iam import reading_policy
+
+    return _print_policy(file, reading_policy, as_json=as_json)
+
+
+@policies.command("status", cls=Command)
+def policy_status(file: SettingsFile, as_json: AsJson = False) -> int:
+    """Print the IAM policy that `slipway status` needs, as `slipway status --policy` does."""
+    from slipway.status.command import policy as reading_policy
+
+    return _print_policy(file, reading_policy, as_json=as_json)
 
 
 @app.command(cls=Command)

@@ -75,6 +75,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("0", "`version`"),
     "export pcluster": ("0; 1 not deployed; 2 wrong settings; 3 AWS did not answer", "the configuration itself"),
     "export env": ("0; 1 not deployed; 2 wrong settings; 3 AWS did not answer", "`variables`, `unknown`"),
+    "policy deploy": ("0; 2 wrong settings", "the policy itself: docs/permissions.md"),
+    "policy preflight": ("0; 2 wrong settings", "the policy itself"),
+    "policy status": ("0; 2 wrong settings", "the policy itself"),
     "import pcluster": (
         "0 all carried over; 1 something is open; 2 not a configuration",
         "`complete`, `carried`, `implied`, `to_fill`, `not_carried`, `notes`, `faults`, `settings`",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,6 +31,7 @@ from rehearsal.permissions.evaluator import Principal, Request, Statement, evalu
 
 #: A request of these may always be sent. Source: STS API reference, GetCallerIdentity.
 _ALWAYS = ("sts:GetCallerIdentity",)
+_SESSION_S = 6 * 3600
 acting: ContextVar[str] = ContextVar("acting", default="")
 """The access key that this thread's calls are made with; empty for the rehearsal's own."""
 
@@ -82,8 +82,7 @@ class Authority:
     def __init__(self, region: str) -> None:
         self._region = region
         self._lock = threading.Lock()
-        self._sessions: dict[str, tuple[str, str]] = {}  # access key -> (name of the role, name of the session)
-        self._kept: dict[tuple[str, str], Credentials] = {}
+        self._kept: dict[tuple[str, str], Credentials] = {}  # by the names of role and session
         self.denials: list[Denial] = []
         self.used: Counter[tuple[str, str]] = Counter()  # (statement, action) -> how often it allowed something
         self.seen: dict[str, set[str]] = {}  # role -> actions that it used
@@ -96,19 +95,21 @@ class Authority:
         """The credentials of a role (a name or an ARN) for a session; the same ones for the same session."""
         role = role.rpartition("/")[2]
         with self._lock:
-            if (role, name) not in self._kept:
-                key = f"ASIA{secrets.token_hex(8).upper()}"
-                self._kept[role, name] = Credentials.make(key, secrets.token_hex(20), secrets.token_hex(32))
-                self._sessions[key] = (role, name)
-            return self._kept[role, name]
+            kept = self._kept.get((role, name))
+            if kept is None or _assumed(kept.access_key) is None:  # a reset forgets the sessions
+                made = sts_backends[ACCOUNT][PARTITION].assume_role(
+                    self._region, name, actions.role_arn(role), "", _SESSION_S, ""
+                )
+                kept = Credentials.make(made.access_key_id, made.secret_access_key, made.session_token)
+                self._kept[role, name] = kept
+        return kept
 
     def principal(self, access_key: str) -> Principal | None:
         """Whose key this is; None for a key of no role."""
-        role, name = self._sessions.get(access_key) or _assumed(access_key) or ("", "")
-        if not role:
+        session = _assumed(access_key)
+        if session is None:
             return None
-        arn = f"arn:{PARTITION}:sts::{ACCOUNT}:assumed-role/{role}/{name}"
-        return Principal(arn, actions.role_arn(role), ACCOUNT)
+        return Principal(str(session.arn), actions.role_arn(str(session.role_arn).rpartition("/")[2]), ACCOUNT)
 
     @contextlib.contextmanager
     def as_role(self, credentials: Credentials | None) -> Iterator[None]:
@@ -121,12 +122,10 @@ class Authority:
 
     def credentials(self, access_key: str) -> Credentials | None:
         """The credentials that an access key belongs to; None for a key of no role."""
-        with self._lock:
-            session = self._sessions.get(access_key)
-            if session is not None:
-                return self._kept[session]
-        role = _assumed(access_key)
-        return self.session(*role) if role else None
+        session = _assumed(access_key)
+        if session is None:
+            return None
+        return Credentials.make(session.access_key_id, session.secret_access_key, session.session_token)
 
     def current(self) -> Credentials | None:
         """The credentials that this thread acts with; None: the rehearsal's own."""
@@ -237,11 +236,9 @@ class Authority:
 # ---- moto's records of roles and policies ----
 
 
-def _assumed(access_key: str) -> tuple[str, str] | None:
-    for session in list(sts_backends[ACCOUNT][PARTITION].assumed_roles):
-        if session.access_key_id == access_key:
-            return str(session.role_arn).rpartition("/")[2], str(session.session_name)
-    return None
+def _assumed(access_key: str) -> Any:
+    """The session of STS with this key; None if there is none."""
+    return sts_backends[ACCOUNT][PARTITION].get_assumed_role_from_access_key(access_key) if access_key else None
 
 
 def _role(arn: str) -> Any:

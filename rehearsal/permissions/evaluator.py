@@ -130,10 +130,11 @@ def _a(kind: str) -> str:
 
 
 def _matching(request: Request, candidates: Iterable[Statement]) -> list[Statement]:
-    return [item for item in candidates if _is_about(item.body, request) and holds(item.body, request.context)]
+    return [item for item in candidates if is_about(item.body, request) and holds(item.body, request.context)]
 
 
-def _is_about(body: Mapping[str, Any], request: Request) -> bool:
+def is_about(body: Mapping[str, Any], request: Request) -> bool:
+    """Whether a statement's actions and resources contain those of the request, whatever its conditions."""
     action = request.action.lower()
     if not _covers(body, "Action", lambda pattern: like(pattern.lower(), action)):
         return False
@@ -177,8 +178,8 @@ def holds(body: Mapping[str, Any], context: Context) -> bool:
 
 
 def condition_keys(body: Mapping[str, Any]) -> set[str]:
-    """The condition keys of a statement, in lower case."""
-    return {key.lower() for tests in body.get("Condition", {}).values() for key in tests}
+    """The condition keys of a statement, as it spells them."""
+    return {key for tests in body.get("Condition", {}).values() for key in tests}
 
 
 def _test(operator: str, present: Sequence[str] | None, wanted: Sequence[str]) -> bool:

@@ -1,10 +1,10 @@
 """IAM's policy simulator (SimulatePrincipalPolicy), which moto lacks: what a user or role may do by its policies.
 
-Evaluated are inline and managed policies, those of a user's groups, and a role's boundary; wildcards and NotAction,
-NotResource; Deny before Allow; conditions on strings, ARNs and truth values with the context keys that are given. Keys
-that are not given are named, as AWS does. Left out: resource policies, organizations' policies, policy variables.
+Evaluated are inline and managed policies, those of a user's groups, and a role's boundary, by the rehearsal's evaluator
+(rehearsal/permissions/evaluator.py), with the context keys that are given. Keys that are not given are named, as AWS
+does. Left out: resource policies, organizations' policies.
 
-The embedded AWS enforces no permission; so its own caller, whom moto calls ``user/moto``, may do everything.
+The embedded AWS does not evaluate its own caller, whom moto calls `user/moto`: that one may do everything.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from moto.iam.exceptions import NotFoundException
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
 from moto.iam.responses import IamResponse
 
+from rehearsal.permissions.evaluator import Request, condition_keys, holds, is_about, statements
+
 _OWN_CALLER = re.compile(r"arn:[a-z-]+:sts::\d{12}:user/moto")
 _PRINCIPAL = re.compile(r"arn:[a-z-]+:iam::\d{12}:(user|role)/(?:.*/)?([^/]+)")
 _ADMINISTRATOR = json.dumps({"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})
 
 Context = Mapping[str, list[str]]
-Statement = dict[str, Any]
 
 
 def install_simulation() -> None:
@@ -88,54 +89,11 @@ def _result(
 def _decide(action: str, resource: str, documents: Iterable[str], context: Context) -> tuple[str, set[str]]:
     """AWS's word for the decision, and the context keys that were asked for and not given."""
     effects, missing = set(), set()
-    for document in documents:
-        for statement in _as_list(json.loads(document)["Statement"]):
-            if not _is_about(statement, action, resource):
-                continue
-            holds, lacking = _holds(statement.get("Condition", {}), context)
-            missing |= lacking
-            if holds:
-                effects.add(statement["Effect"])
+    request = Request(action, resource, context)
+    for statement in (item for document in documents for item in statements("simulated", document)):
+        if is_about(statement.body, request):
+            missing |= {key for key in condition_keys(statement.body) if key.lower() not in context}
+            if holds(statement.body, context):
+                effects.add(statement.effect)
     decision = "explicitDeny" if "Deny" in effects else "allowed" if "Allow" in effects else "implicitDeny"
     return decision, missing
-
-
-def _is_about(statement: Statement, action: str, resource: str) -> bool:
-    for key, text, fold in (("Action", action, str.lower), ("Resource", resource, str)):
-        patterns = [fold(pattern) for pattern in _as_list(statement.get(key, []))]
-        excluded = [fold(pattern) for pattern in _as_list(statement.get(f"Not{key}", []))]
-        if patterns and not any(_like(pattern, fold(text)) for pattern in patterns):
-            return False
-        if any(_like(pattern, fold(text)) for pattern in excluded):
-            return False
-    return True
-
-
-def _holds(conditions: Mapping[str, Mapping[str, Any]], context: Context) -> tuple[bool, set[str]]:
-    holds, missing = True, set()
-    for operator, tests in conditions.items():
-        for key, wanted in tests.items():
-            given = context.get(key.lower())
-            if given is None:
-                missing.add(key)
-            holds = holds and _test(operator.rpartition(":")[2], given, [str(item) for item in _as_list(wanted)])
-    return holds, missing
-
-
-def _test(operator: str, given: list[str] | None, wanted: list[str]) -> bool:
-    if given is None:
-        return "Not" in operator or operator.endswith("IfExists") or (operator == "Null" and wanted == ["true"])
-    if operator == "Null":
-        return wanted == ["false"]
-    same = any(_like(pattern, value) for pattern in wanted for value in given)
-    return same != ("Not" in operator)
-
-
-def _like(pattern: str, text: str) -> bool:
-    parts = re.split(r"([*?])", pattern)
-    expression = "".join({"*": ".*", "?": "."}.get(part, re.escape(part)) for part in parts)
-    return re.fullmatch(expression, text, re.DOTALL) is not None
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

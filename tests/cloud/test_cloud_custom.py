@@ -17,8 +17,13 @@ ROLE = "arn:aws:iam::123456789012:role/any"
 
 @pytest.fixture(scope="module", autouse=True)
 def role(aws: EmbeddedAws) -> None:
-    """The role that every function here names: Lambda refuses one that does not exist."""
-    aws.clients("iam").create_role(RoleName="any", AssumeRolePolicyDocument="{}")
+    """The role of every function here: Lambda refuses one that does not exist, and IAM evaluates what it does."""
+    iam = aws.clients("iam")
+    iam.create_role(RoleName="any", AssumeRolePolicyDocument="{}")
+    used = ["lambda:InvokeFunction", "s3:*", "ec2:*", "logs:*"]
+    statement = {"Effect": "Allow", "Action": used, "Resource": "*"}
+    document = {"Version": "2012-10-17", "Statement": [statement]}
+    iam.put_role_policy(RoleName="any", PolicyName="used", PolicyDocument=json.dumps(document))
 
 
 PLAIN = """
@@ -221,5 +226,8 @@ def test_functions_see_no_credentials_of_ours(
     deployer.create({"F": function(code, "handler")}, name="see")
     name = deployer.api.describe_stack_resources(StackName="see")["StackResources"][0]["PhysicalResourceId"]
     seen = json.load(aws.clients("lambda").invoke(FunctionName=name, Payload=b"{}")["Payload"])
-    assert "AWS_SESSION_TOKEN" not in seen
+    assert seen["AWS_SESSION_TOKEN"] not in ("", "secret")
+    principal = aws.authority.principal(seen["AWS_ACCESS_KEY_ID"])
+    assert principal is not None
+    assert principal.role_arn == ROLE
     assert seen["AWS_ENDPOINT_URL"] == aws.address_endpoint

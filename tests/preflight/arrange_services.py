@@ -53,13 +53,14 @@ def as_user(name: str, *statements: dict[str, Any]) -> Arrange:
 
 
 def as_role(name: str, path: str, *statements: dict[str, Any]) -> Arrange:
-    """Ask as a caller who has assumed a role with that policy."""
+    """Ask as a caller who has assumed a role with that policy, and may ask: the embedded AWS evaluates roles."""
+    asking = allow("iam:GetRole", "iam:SimulatePrincipalPolicy")
 
     def arrange(aws: PreflightAws) -> None:
         iam = aws.clients("iam")
         trust = policy({"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}})
         arn = iam.create_role(RoleName=name, Path=path, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
-        iam.put_role_policy(RoleName=name, PolicyName="own", PolicyDocument=policy(*statements))
+        iam.put_role_policy(RoleName=name, PolicyName="own", PolicyDocument=policy(asking, *statements))
         _become(aws.clients("sts").assume_role(RoleArn=arn, RoleSessionName="ann")["Credentials"])
 
     return arrange

@@ -1,0 +1,78 @@
+"""The whole life of a deployment, with exactly the policies that `slipway policy deploy` prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult
+from rehearsal.cloud.seed import DEPLOYER
+from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.engine.account import seed_of
+from rehearsal.permissions import report
+from slipway.settings import load_settings
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+REGION = "us-east-1"
+CDK = REPOSITORY / "node_modules/.bin/cdk"
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Iterator[EmbeddedAws]:
+    with EmbeddedAws(REGION, tmp_path / "aws", query_interval_s=0.05, settle_s=3.0) as running:
+        yield running
+
+
+def cdk(aws: EmbeddedAws, folder: Path, settings: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    quiet = {"CDK_VALIDATION": "false", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20", "HOME": str(folder)}
+    cache = os.environ.get("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(REPOSITORY / ".cache/jsii"))
+    app = ("--app", f"{sys.executable} app.py", "--context", f"settings={settings}", "--output", str(folder / "out"))
+    return subprocess.run(
+        [str(CDK), *arguments, *app],
+        cwd=REPOSITORY,
+        env={**os.environ, **aws.env(aws.authority.session(DEPLOYER, "test")), **quiet,
+             "JSII_RUNTIME_PACKAGE_CACHE_ROOT": cache},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )  # fmt: skip
+
+
+def cluster(request: ResourceRequest) -> ResourceResult:
+    data = {"headNode.instanceId": "i-0123456789abcdef0", "headNode.privateIpAddress": "10.0.0.4",
+            "validationMessages": "[]", "RunId": "1", "Summary": "good"}  # fmt: skip
+    return ResourceResult("rehearsal", data)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CDK.exists(), reason="needs the CDK CLI: make setup")
+@pytest.mark.parametrize("site", [False, True], ids=["plain", "boundary and prefix"])
+def test_a_life_with_the_printed_policies(deployed: EmbeddedAws, tmp_path: Path, site: bool) -> None:
+    """Deploy and destroy; nothing is refused, and what is granted without a use has a reason."""
+    text = (REPOSITORY / "clusters/rehearsal.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "rehearsal.yaml"
+    asked = f"iam: {{permissions_boundary: 'arn:aws:iam::{ACCOUNT}:policy/bounds', name_prefix: team-}}\n"
+    file.write_text(text + (asked if site else ""), encoding="utf-8")
+    settings = load_settings(file)
+    deployed.seed(seed_of(settings))
+    for kind in ("Custom::PclusterCluster", "Custom::ClusterAcceptance"):
+        deployed.register_custom_resource(kind, cluster)
+    done = cdk(deployed, tmp_path, file, "deploy", "--all", "--method=direct", "--require-approval=never")
+    assert [report.fault(denial) for denial in deployed.authority.denials] == []
+    assert done.returncode == 0, done.stderr
+    if site:
+        made = [role for role in deployed.clients("iam").list_roles()["Roles"] if "rehearsal-" in role["RoleName"]]
+        assert made
+        assert all(role["RoleName"].startswith("team-") for role in made)
+        bounds = {deployed.clients("iam").get_role(RoleName=role["RoleName"])["Role"]["PermissionsBoundary"]
+                  ["PermissionsBoundaryArn"] for role in made}  # fmt: skip
+        assert bounds == {settings.iam.permissions_boundary}
+    done = cdk(deployed, tmp_path, file, "destroy", "--all", "--force")
+    assert [report.fault(denial) for denial in deployed.authority.denials] == []
+    assert done.returncode == 0, done.stderr
