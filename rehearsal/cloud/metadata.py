@@ -19,6 +19,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from rehearsal.permissions.authority import Credentials
 
 _TOKEN_PATH = "/latest/api/token"  # noqa: S105 (a path)
+_TTL = "X-Aws-Ec2-Metadata-Token-Ttl-Seconds"
 _ROOT = "/latest/meta-data/"
 _ROLES = "iam/security-credentials/"
 _LIFETIME = timedelta(hours=6)
@@ -63,7 +64,10 @@ class MetadataService:
     def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request."""
         status, text = self._status(environ)
-        start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(text)))])
+        headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(text)))]
+        if environ["REQUEST_METHOD"] == "PUT":  # AWS's SDK for Go reads it: Prometheus signs with that
+            headers.append((_TTL, environ.get(f"HTTP_{_TTL}".upper().replace("-", "_"), "")))
+        start_response(status, headers)
         return [text.encode()]
 
     def _status(self, environ: dict[str, Any]) -> tuple[str, str]:
