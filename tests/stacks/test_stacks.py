@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from slipway.stack_names import STACKS
+from stacks.cluster import AGENT_ACTIONS, OLDER_AGENT_ACTIONS
 from tests.stacks.assembly import ROOT, Assembly, synthesise
 
 CUSTOM_RESOURCES = {"Custom::PclusterCluster", "Custom::ClusterAcceptance"}
 # Actions that AWS cannot tie to a resource.
-WITHOUT_RESOURCE = {"aps:ListWorkspaces", "ssm:GetCommandInvocation"}
+WITHOUT_RESOURCE = {"aps:ListWorkspaces", "ssm:GetCommandInvocation", *AGENT_ACTIONS, *OLDER_AGENT_ACTIONS}
 
 
 @pytest.fixture(params=["rehearsal", "every-part"])
