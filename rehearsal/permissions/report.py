@@ -20,7 +20,7 @@ _OF_OTHERS = re.compile(  # policies that are not ours to shorten
     r"|[^/]+/(parallelcluster|ParallelCluster)"
     r"|.*/cdk-execution|deployer/.*"  # what changes and deletions need too: tests/cloud/test_cloud_permissions.py
 )
-_GENERATED = re.compile(r"-[0-9a-f]{12}$")
+_GENERATED = re.compile(r"(?<=[a-z])[0-9A-F]{8}(-[0-9a-f]{12})?$|-[0-9a-f]{12}$")  # by CDK and by CloudFormation
 
 
 class Grant(NamedTuple):
@@ -72,7 +72,7 @@ def _unused(authority: Authority) -> Iterator[Grant]:
 
 
 def _short(policy: str) -> str:
-    """A policy's name without the account and without what CloudFormation appends."""
+    """A policy's name without the account and without what CDK and CloudFormation append."""
     if ":policy/" in policy:
         policy = policy.rpartition("/")[2]
     return "/".join(_GENERATED.sub("", part) for part in policy.split("/"))

@@ -47,6 +47,8 @@ SCALARS: tuple[tuple[Place, Place], ...] = (
     ((*SLURM, "ExternalSlurmdbd", "Host"), ("slurm", "external_slurmdbd", "host")),
     ((*SLURM, "ExternalSlurmdbd", "Port"), ("slurm", "external_slurmdbd", "port")),
     (("Monitoring", "Logs", "CloudWatch", "RetentionInDays"), ("observability", "retention_days")),
+    (("Iam", "PermissionsBoundary"), ("iam", "permissions_boundary")),
+    (("Iam", "ResourcePrefix"), ("iam", "name_prefix")),
 )
 
 
@@ -261,7 +263,7 @@ def _policies(t: Translation, part: Place, to: Place) -> None:
         if t.is_own and isinstance(arn, str) and OWN_POLICY.fullmatch(arn):
             t.imply(path, "Slipway's own policy")
         elif part == ("HeadNode",) and isinstance(arn, str) and SESSION_MANAGER.fullmatch(arn):
-            t.imply(path, "Slipway attaches it to every head node")
+            t.imply(path, "the head node's own policy allows what Session Manager needs, and no more")
         elif t.carry(path, (*to, "policy_arns", number)) is not None:
             number += 1
 

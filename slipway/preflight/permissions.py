@@ -193,6 +193,8 @@ def _spot_role(index: int, asked: Pending) -> Iterator[Answer]:
 def _policies(settings: Settings) -> dict[str, tuple[str | int, ...]]:
     """ARN -> where the settings name it first."""
     paths: dict[str, tuple[str | int, ...]] = {}
+    if settings.iam.permissions_boundary:
+        paths[settings.iam.permissions_boundary] = ("iam", "permissions_boundary")
     for number, arn in enumerate(settings.head_node.policy_arns):
         paths.setdefault(arn, ("head_node", "policy_arns", number))
     for index, queue in enumerate(settings.queues):
@@ -243,9 +245,9 @@ QUESTIONS = (
     ),
     Question(
         name="policies",
-        asks="Are the managed policies there that the settings attach to the nodes?",
-        why="A role with a policy that does not exist is not made, and the cluster with it.",
-        source="IAM API reference, AttachRolePolicy",
+        asks="Are the managed policies there that the settings attach to the nodes, and the roles' boundary?",
+        why="A role with a policy or a boundary that does not exist is not made, and the cluster with it.",
+        source="IAM API reference, AttachRolePolicy and CreateRole",
         permissions=("iam:GetPolicy",),
         ask=_policies_there,
         applies=lambda s: bool(_policies(s)),

@@ -103,6 +103,7 @@ def drop_queue(data: dict[str, Any]) -> None:
 
 
 TRAIN, PREPARE, SMALL = ("queues", 0), ("queues", 1), ("queues", 2)
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 SCRIPT = {"url": "s3://site-scripts/harden.sh"}
 CASES = (
     Case("`images`", put("images", value=["docker://nvcr.io#nvidia/nemo:24.01"]), TAKEN),
@@ -113,6 +114,8 @@ CASES = (
     Case("`software_mirror`, `ngc_secret_arn`", put("software_mirror", value="s3://mirror/slipway/"), TAKEN),
     Case("`observability.retention_days`", put("observability", "retention_days", value=30), TAKEN),
     Case("`observability.grafana`, `alert_email`, `budget`", put("observability", "grafana", value=True), NOTHING),
+    Case("`iam.permissions_boundary`", put("iam", "permissions_boundary", value=BOUNDARY), TAKEN),
+    Case("`iam.name_prefix`", put("iam", "name_prefix", value="team-"), REFUSED),
     Case("`tags`", put("tags", "team", value="operations"), TAKEN),
     Case("`head_node.ssh_from`", put("head_node", "ssh_from", value="198.51.100.0/24"), TAKEN),
     Case("`head_node.instance_type`", put("head_node", "instance_type", value="m5.16xlarge"), REFUSED),

@@ -141,6 +141,7 @@ def test_everything_that_has_a_setting_is_carried(tmp_path: Path) -> None:
             "region": "us-east-1",
             "zone": "us-east-1a",
             "os": "alinux2023",
+            "iam": {"permissions_boundary": "arn:aws:iam::123456789012:policy/bounds", "name_prefix": "team-"},
             "network": {
                 "vpc_id": "vpc-0123456789abcdef0",
                 "head_node_subnet_id": "subnet-0123456789abcdef0",
