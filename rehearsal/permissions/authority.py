@@ -1,8 +1,8 @@
 """Who sends each request to the embedded AWS, whether IAM allows it, and the record of what was used.
 
 A role gets its access keys here (metadata service, Lambda, CloudFormation) or from STS; a request with such a key is
-evaluated against the role's policies and, where it has one, the resource's policy. Keys of nobody in particular (the
-rehearsal's own) are not evaluated: they stand for AWS itself and for the account before the deployment.
+evaluated against the role's policies and, where it has one, the resource's policy. Requests with the rehearsal's own
+key are not evaluated: AWS's services make them, or the site made them before the deployment.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class Authority:
 
 
 def _assumed(access_key: str) -> Any:
-    """The session of STS with this key; None if there is none."""
+    """The session of STS with this key; None for any other key."""
     return sts_backends[ACCOUNT][PARTITION].get_assumed_role_from_access_key(access_key) if access_key else None
 
 

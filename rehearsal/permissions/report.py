@@ -1,4 +1,4 @@
-"""What a rehearsal says about permissions: what was refused and who grants it elsewhere, and what nobody used."""
+"""What a rehearsal says about permissions: what was refused and who is granted it, and which grants had no use."""
 
 from __future__ import annotations
 
