@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # nccl-shared.sh (/etc/profile.d): the NCCL on the shared file system, for login shells and for jobs that source it.
-# Plain sh, starts no program, and never overrides a variable that is set already. Settings come from node.env.
+# Plain sh, starts no program in users' shells, and never overrides a variable that is set already. Settings come from
+# node.env.
 _slipway_fsx=/fsx
 _slipway_environment=recommended
 if [ -r /etc/slipway/node.env ]; then
@@ -12,7 +13,12 @@ if [ -r /etc/slipway/node.env ]; then
   done </etc/slipway/node.env
 fi
 
-if [ -r "$_slipway_fsx/nccl/setup-nccl-env.sh" ]; then
+# Root's shells run no file that another account may have written.
+_slipway_line=$_slipway_fsx/nccl/setup-nccl-env.sh
+if [ "$(id -u)" -eq 0 ] &&
+  [ -n "$(find "$_slipway_fsx/nccl" "$_slipway_line" -maxdepth 0 \( ! -user 0 -o -perm /022 \) 2>/dev/null)" ]; then
+  echo "slipway: $_slipway_line is not root's alone: not used in root's shells" >&2
+elif [ -r "$_slipway_line" ]; then
   SLIPWAY_NCCL_DIR=$_slipway_fsx/nccl
   export SLIPWAY_NCCL_DIR
   # shellcheck disable=SC1091  # made by install-nccl-shared.sh, on the cluster

@@ -85,6 +85,7 @@ def node_env_values(settings: Settings) -> dict[str, str]:
         "CLUSTER_NAME": settings.name,
         "REGION": settings.region,
         "FSX_MOUNT": FSX_MOUNT,
+        "FSX_WRITTEN": " ".join(one.path for one in settings.storage.associations if one.export_changes),
         "RESULTS_BUCKET": "",
         "AMP_REMOTE_WRITE_URL": "",
         "LOG_GROUP": "",

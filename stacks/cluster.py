@@ -163,7 +163,10 @@ class ClusterStack(Stack):
         accept(policy, "IAM5[Resource::*]", "the agent's actions know no resource")
 
     def _grant_read_secret(self, grantee: iam.IGrantable) -> None:
-        """The key of the image registry, for the head node alone: it imports the images, and it shields its role."""
+        """The key of the image registry, for the head node alone, which imports the images.
+
+        ParallelCluster shields the head node's role from all users but the default one, who may use sudo.
+        """
         if self._settings.ngc_secret_arn:
             arns = [self._settings.ngc_secret_arn]
             iam.Grant.add_to_principal(grantee=grantee, actions=["secretsmanager:GetSecretValue"], resource_arns=arns)

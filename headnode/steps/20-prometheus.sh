@@ -3,7 +3,7 @@
 # needs: systemd, the pinned prometheus release or a mirror
 # permission: root
 # how often: once a head node; safe to run again: restarted only when its files changed
-# on failure: stop
+# on failure: report
 # timeout: 300 s
 # takes: about 2.9 s
 set -euo pipefail
@@ -33,17 +33,21 @@ prometheus::main() {
   local days
   env::load "$SLIPWAY_NODE_ENV"
   days=$(env::get_number PROMETHEUS_RETENTION_DAYS 30)
-  software::install prometheus prometheus
+  # First what does not come from outside: 25-slurm-targets writes there, also while the release cannot be fetched.
   unit::user prometheus
   file::directory /etc/prometheus 0755
   file::directory /etc/prometheus/rules 0755
   file::directory /etc/prometheus/targets 0755
   file::directory /var/lib/prometheus 0755
   file::directory "$DATA_DIR" 0755 prometheus:prometheus
+  software::install prometheus prometheus
   prometheus::config
   file::render slipway-prometheus.service.j2 "$UNIT_FILE" 0644 "PROMETHEUS_RETENTION_DAYS=$days"
   unit::ensure "$UNIT" "$UNIT_FILE" "$CONFIG" "$PROGRAMS/.sha256"
   unit::wait_http "$UNIT" http://127.0.0.1:9090/-/ready
+  "$SLIPWAY_BUNDLE/headnode/allow-imds.sh" --check prometheus ||
+    log::die "prometheus has no access to the metadata service: without credentials nothing is written to AMP" \
+      "run 'sudo systemctl restart slipway-prometheus', and see 'sudo iptables --list PARALLELCLUSTER_IMDS'"
 }
 
 prometheus::main

@@ -19,6 +19,7 @@ FM_UNIT = "nvidia-fabricmanager.service"
 RECOVERY = re.compile(r"reset|reboot|drain|recover", re.I)  # nvmlDeviceGpuRecoveryAction_t; other words are errors
 VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
 FULL_PERCENT = 95.0
+HELD_MIB = 2048  # an idle GPU has 0 to some hundred MiB in use, also with persistence mode and NVLink SHARP
 CLOCK_WARN_S = 0.5
 CLOCK_FAIL_S = 30.0
 FSX_LIMIT_S = 10.0
@@ -335,6 +336,42 @@ def scratch(node: Node) -> Iterator[Finding]:
         yield Finding("ok", "/scratch is mounted")
 
 
+def leftovers(node: Node) -> Iterator[Finding]:
+    """No GPU memory is in use on a node without a job."""
+    if not node.gpus:
+        yield from _no_gpus(node)
+        return
+    held = [gpu for gpu in node.gpus if (gpu.used_mib or 0) >= HELD_MIB]
+    if not held:
+        yield Finding("ok", f"no GPU has {HELD_MIB} MiB or more in use")
+        return
+    jobs = node.ask("pgrep", "--exact", "slurmstepd")
+    if jobs.ok:
+        yield Finding("ok", "a job runs here")
+    elif jobs.problem or jobs.rc != 1:
+        yield Finding("unknown", f"pgrep: {_problem(jobs)}")
+    else:
+        for gpu in held:
+            by = ", ".join(f"process {pid} ({name})" for pid, name in gpu.processes[:3]) or "no process that it lists"
+            yield Finding("warn", f"{gpu.used_mib} MiB in use without a job here, by {by}", f"gpu {gpu.index}")
+
+
+def disks(node: Node) -> Iterator[Finding]:
+    """The local disks and memory file systems have room."""
+    for place in ("/", "/scratch", "/run", "/dev/shm"):  # noqa: S108  (looked at, never written)
+        if node.mount_of(place) is None and place != "/":
+            continue
+        answer = node.ask("stat", "--file-system", "--format=%b %a", place)
+        if not answer.ok:
+            yield Finding("unknown", f"{place}: {_problem(answer)}", place)
+            continue
+        total, free = (int(word) for word in answer.out.split())
+        used = 100.0 * (total - free) / total if total else 0.0
+        full = used >= FULL_PERCENT
+        text = f"{used:.1f} % full" + ("; see what is there with: du -xsh PLACE/* | sort -h" if full else "")
+        yield Finding("warn" if full else "ok", text, place)
+
+
 def _first_line(text: str) -> str:
     return next((line.strip()[:120] for line in text.splitlines() if line.strip()), "no output")
 
@@ -410,6 +447,24 @@ CHECKS: tuple[Check, ...] = (
         "ParallelCluster, EphemeralVolume",
         1,
         scratch,
+        only_reports=True,
+    ),
+    Check(
+        "leftovers",
+        "GPU memory in use on a node without a job, with the processes that hold it",
+        f"{HELD_MIB} MiB a GPU",
+        "ours; sgl-project/sglang issue 23627: the next job runs out of memory",
+        1,
+        leftovers,
+        only_reports=True,
+    ),
+    Check(
+        "disks",
+        "/, /scratch, /run and /dev/shm",
+        f"warns at {FULL_PERCENT:.0f} %",
+        "ours; NVIDIA/pyxis issue 161: unpacked containers fill them",
+        1,
+        disks,
         only_reports=True,
     ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 
 NO_VALUE = frozenset({"", "N/A", "[N/A]", "None", "Not Supported", "Requested functionality has been deprecated"})
 LOST = re.compile(r"fallen off the bus|GPU is lost|Unable to determine the device handle|GPU requires reset", re.I)
@@ -28,7 +29,7 @@ THROTTLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """One GPU of `nvidia-smi -q -x`."""
+    """One GPU of `nvidia-smi -q -x`. used_mib: of its memory; processes: id and name of those that use it."""
 
     index: int
     bus: str
@@ -45,6 +46,8 @@ class Gpu:
     throttles: tuple[str, ...] = ()
     fabric_state: str | None = None
     fabric_status: str | None = None
+    used_mib: int | None = None
+    processes: tuple[tuple[int, str], ...] = ()
     lost: bool = False
 
 
@@ -91,6 +94,8 @@ def _gpu(index: int, node: ElementTree.Element) -> Gpu:
         throttles=_throttles(node),
         fabric_state=_text(node, "fabric/state"),
         fabric_status=_text(node, "fabric/status"),
+        used_mib=_mib(node, "fb_memory_usage/used"),
+        processes=tuple(_processes(node)),
         lost=any(LOST.search(part.text or "") for part in node.iter()),
     )
 
@@ -98,6 +103,18 @@ def _gpu(index: int, node: ElementTree.Element) -> Gpu:
 def _text(node: ElementTree.Element, path: str) -> str | None:
     found = (node.findtext(path) or "").strip()
     return None if found in NO_VALUE else found
+
+
+def _mib(node: ElementTree.Element, path: str) -> int | None:
+    number, _, unit = (_text(node, path) or "").partition(" ")
+    return int(number) if number.isdigit() and unit == "MiB" else None
+
+
+def _processes(node: ElementTree.Element) -> Iterator[tuple[int, str]]:
+    for one in node.findall("processes/process_info"):
+        pid = _text(one, "pid") or ""
+        if pid.isdigit():
+            yield int(pid), _text(one, "process_name") or "?"
 
 
 def _yes(node: ElementTree.Element, path: str) -> bool | None:

@@ -75,6 +75,24 @@ file::directory() { # PATH MODE [OWNER:GROUP]
   log::info "made $1"
 }
 
+# Makes a directory that is one account's alone, in a directory that every user writes to. What another account has put
+# there is moved aside, since its content cannot be trusted.
+file::private() { # PATH UID:GID
+  local fresh
+  if [ -d "$1" ] && [ ! -L "$1" ] && [ "$(stat --format %u "$1")" = "${2%:*}" ]; then
+    file::mode "$1" 0700
+    return 0
+  fi
+  fresh=$(file::fresh "$1")
+  if ! { (umask 077 && mkdir "$fresh") && chown "$2" "$fresh"; }; then file::put_failed "$1" "$fresh"; fi
+  if [ -e "$1" ] || [ -L "$1" ]; then
+    log::warn "$1 belonged to uid $(stat --format %u "$1") instead of ${2%:*}: moved to $1.foreign"
+    rm -rf "$1.foreign"
+    mv --no-target-directory "$1" "$1.foreign"
+  fi
+  mv --no-target-directory "$fresh" "$1" || file::put_failed "$1" "$fresh"
+}
+
 file::link() { # TARGET LINK: by one rename, and only when the target differs
   local fresh
   [ "$(readlink "$2" || true)" != "$1" ] || return 0

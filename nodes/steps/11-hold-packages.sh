@@ -1,5 +1,5 @@
 #!/bin/bash
-# Keeps kernel, Lustre client, NVIDIA driver and EFA at the versions of the image.
+# Keeps kernel, Lustre client, NVIDIA driver, CUDA, NCCL and EFA at the versions of the image.
 # needs: apt or dnf
 # runs on: headnode compute
 # permission: root
@@ -13,9 +13,10 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 
 # Other updates, security included, are still installed. A new kernel without its Lustre module leaves /fsx unmounted
 # (aws-parallelcluster issues 4057, 5746); a new fabric manager with the old driver leaves the GPUs without NVLink
-# (issue 3034).
+# (issue 3034). nvlsm is the fabric manager's part on B200 and B300; a newer CUDA toolkit or NCCL changes what jobs load.
 HOLD_KINDS='^(linux-(aws|generic|image|headers|modules|cloud-tools|tools)|kernel|lustre-client|kmod-lustre|(lib)?nvidia'
-readonly HOLD_KINDS+='|kmod-nvidia|cuda-drivers|efa|libfabric|rdma-core|libnccl-ofi|aws-ofi-nccl|dkms)'
+HOLD_KINDS+='|kmod-nvidia|nvlsm|cuda-(drivers|toolkit)|libnccl([0-9]|-dev|$)'
+readonly HOLD_KINDS+='|efa|libfabric|rdma-core|libnccl-ofi|aws-ofi-nccl|dkms)'
 readonly HOLD_APT_CONF=/etc/apt/apt.conf.d/60slipway-hold
 readonly HOLD_DNF_CONF=/etc/dnf/dnf.conf
 readonly HOLD_DNF_MARK='# slipway: in step with the image; a deliberate update: dnf --disableexcludes=main upgrade NAME'
@@ -53,7 +54,7 @@ hold::apt() {
     log::die "dpkg-query cannot list the installed packages" "run 'dpkg --audit' on this node"
   # apt-get upgrade leaves held packages alone; this list also keeps unattended-upgrades from installing new ones.
   file::put - "$HOLD_APT_CONF" 0644 <<CONF
-// Kernel, Lustre client, NVIDIA driver and EFA stay at the image's versions; a deliberate update: apt-mark unhold NAME
+// Kernel, Lustre client, NVIDIA driver, CUDA, NCCL and EFA stay at the image's versions; to update: apt-mark unhold NAME
 Unattended-Upgrade::Package-Blacklist { "${HOLD_KINDS#^}"; };
 CONF
   wanted=$(hold::of "$(sed --quiet 's/^installed install //p' <<<"$list")")

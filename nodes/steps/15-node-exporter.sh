@@ -18,10 +18,11 @@ readonly UNIT_FILE=/etc/systemd/system/$UNIT
 
 node_exporter::main() {
   env::load "$SLIPWAY_NODE_ENV"
-  software::install node_exporter node_exporter
+  # First what does not come from outside: other programs write to the directory.
   unit::user node-exporter
   file::directory /var/lib/node-exporter 0755
   file::directory /var/lib/node-exporter/textfile 0755
+  software::install node_exporter node_exporter
   file::put "$SLIPWAY_BUNDLE/nodes/metrics/units/$UNIT" "$UNIT_FILE" 0644
   unit::ensure "$UNIT" "$UNIT_FILE" "$SLIPWAY_SOFTWARE_DIR/node_exporter/current/.sha256"
   metrics::timer node-metrics

@@ -37,6 +37,11 @@ runtime::enroot() {
   file::directory /etc/enroot 0755
   file::render enroot.conf.j2 /etc/enroot/enroot.conf 0644 "STORAGE=$storage"
   file::render slipway-containers.conf.j2 /etc/tmpfiles.d/slipway-containers.conf 0644 "STORAGE=$storage"
+  # Before systemd-tmpfiles, which would keep what another user has put into such a directory.
+  file::directory /run/enroot 1777
+  [ "$storage" != "$RUNTIME_STORAGE" ] || file::directory "$storage" 1777
+  file::private /run/enroot/user-0 0:0
+  file::private "$storage/enroot-user-0" 0:0
   timeout "$RUNTIME_TIMEOUT_S" systemd-tmpfiles --create /etc/tmpfiles.d/slipway-containers.conf
 }
 

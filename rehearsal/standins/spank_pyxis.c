@@ -2,8 +2,8 @@
  * Stand-in of pyxis for tests and rehearsals: `srun --container-image=FILE.sqsh|[docker://]IMAGE` runs the task inside the
  * image, with the stand-in of enroot as its only helper.
  *
- * Like the real one: a SPANK plugin that Slurm loads from plugstack.conf, the same names of options, runtime_path must be
- * a directory that any user may write to, a step whose image cannot be had fails. Unlike it: root unpacks the image and
+ * Like the real one: a SPANK plugin that Slurm loads from plugstack.conf, the same names of options, root makes a user's
+ * directory below runtime_path, a step whose image cannot be had fails. Unlike it: root unpacks the image and
  * changes the task's root (the real one uses user namespaces), once for each step and node; no container names, no
  * entry points.
  *

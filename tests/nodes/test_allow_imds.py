@@ -49,6 +49,16 @@ def test_the_account_gets_through_and_twice_is_once() -> None:
     assert told == ["shut", "open", "2"]  # root's rule and ours
 
 
+# What ParallelCluster's restore_tables.sh does at boot: iptables-restore removes every rule that was not saved.
+SAVE, RESTORE = "saved=$(iptables-save);", 'iptables-restore <<<"$saved";'
+
+
+def test_rule_that_a_reboot_lost_is_missed_by_the_check_and_added_again() -> None:
+    check = 'bash "$1" --check nobody && echo there || echo lost;'
+    told = run(f'{LOCK} {SAVE} bash "$1" nobody; {check} {RESTORE} {check} ask; bash "$1" nobody; {check} ask')
+    assert told == ["there", "lost", "shut", "there", "open"]
+
+
 def test_without_the_chain_nothing_is_changed() -> None:
     assert run('bash "$1" nobody; iptables -S | grep -c -- -A || true; ask') == ["0", "open"]
 

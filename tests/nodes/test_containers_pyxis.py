@@ -120,7 +120,8 @@ def test_image_that_is_not_there_fails_the_job(head: Host) -> None:
 
 
 def test_directories_are_memory_or_a_local_disk_and_everybodys(head: Host) -> None:
-    assert head.run("stat -c %a /run/enroot /run/pyxis /var/lib/enroot").stdout == "1777\n1777\n1777\n"
+    assert head.run("stat -c %a /run/enroot /run/pyxis /var/lib/enroot").stdout == "1777\n755\n1777\n"
+    assert head.run("stat -c '%a %u' /run/enroot/user-0 /var/lib/enroot/enroot-user-0").stdout == "700 0\n700 0\n"
     assert head.run("stat -f -c %T /run/enroot /run/pyxis").stdout == "tmpfs\ntmpfs\n"
     configuration = head.run("cat /etc/enroot/enroot.conf").stdout
     assert "ENROOT_DATA_PATH           /var/lib/enroot/enroot-user-$(id -u)/data\n" in configuration
@@ -139,6 +140,15 @@ def test_directories_are_memory_or_a_local_disk_and_everybodys(head: Host) -> No
         in head.run("cat /etc/enroot/enroot.conf").stdout
     )
     head.run(f"umount /scratch; rmdir /scratch; {STEP}")
+
+
+def test_directory_of_root_that_a_user_made_first_is_moved_aside(head: Host) -> None:
+    place = "/var/lib/enroot/enroot-user-0"
+    head.run(f"rm -rf {place}; setpriv --reuid=4321 --regid=4321 --clear-groups mkdir -p -m 777 {place}/data/evil")
+    done = head.run(STEP)
+    assert f"WARNING {place} belonged to uid 4321 instead of 0: moved to {place}.foreign" in done.stdout
+    assert head.run(f"stat -c '%a %u' {place}; ls -A {place}").stdout == "700 0\n"
+    head.run(f"rm -rf {place}.foreign")
 
 
 def test_second_run_changes_nothing_and_tells_slurm_nothing(head: Host) -> None:

@@ -28,9 +28,10 @@ RECORDED = Path(__file__).with_name("nvidia_smi")
 STANDIN = ROOT / "rehearsal/standins/nvidia-smi"
 P5 = {"gpus": 8, "efa_interfaces": 32, "nvlink_links": 18, "nvme_gb": 30400}
 DRIVER = "580.159.04"
-# What the programs of a healthy p5 node say; a test replaces one to break something.
+# What the programs of a healthy p5 node say (pgrep: no job runs); a test replaces one to break something.
 PROGRAMS = {
     "stat": "echo '1000 600'",
+    "pgrep": "exit 1",
     "chronyc": "echo 'A9FEA97B,169.254.169.123,4,1732800000.1,0.000012,-0.00001,0.00003,1.0,0.0,0.1,0.0003,0.0002,16.1,Normal'",
     "systemctl": "echo active",
     "nv-fabricmanager": f"echo 'Fabric Manager version is : {DRIVER}'",
@@ -145,6 +146,8 @@ def test_recorded_listing_of_two_h200() -> None:
         "throttles": (),
         "fabric_state": "Completed",
         "fabric_status": "Success",
+        "used_mib": 0,
+        "processes": (),
         "lost": False,
     }
 
@@ -354,7 +357,7 @@ def test_node_of_a_type_nobody_knows(node: FakeNode) -> None:
     node.say("nvidia-smi", "")
     assert node.run() == 3
     statuses = {one["check"]: one["status"] for one in node.result["checks"]}
-    assert {name for name, status in statuses.items() if status == "ok"} == {"gpu-xid", "fsx", "clock"}
+    assert {name for name, status in statuses.items() if status == "ok"} == {"gpu-xid", "fsx", "clock", "disks"}
 
 
 def test_gpu_type_without_nvidia_smi(node: FakeNode) -> None:
@@ -873,3 +876,30 @@ def test_runs_on_the_python_of_old_nodes() -> None:
         [python, "-B", ROOT / "nodes/health", "--explain"], capture_output=True, text=True, check=True
     )
     assert done.stdout == report.explain() + "\n"
+
+
+# ------------------------------------------------------------------------------------------------ leftovers and disks
+
+
+def test_memory_of_gpus_that_an_ended_job_left_is_reported_with_its_processes(node: FakeNode) -> None:
+    assert node.check("leftovers")["status"] == "ok"
+    node.gpus(persistence=True, gpu={"3": {"used_mib": 73000, "processes": {"4711": "python"}}, "5": {"used_mib": 500}})
+    found = node.check("leftovers")
+    assert found["status"] == "warn"
+    assert "gpu 3" in json.dumps(found)
+    assert "73000 MiB in use without a job here, by process 4711 (python)" in json.dumps(found)
+    node.say("pgrep", "echo 4000")
+    assert node.check("leftovers")["evidence"] == "a job runs here"
+    node.say("pgrep", "exit 3")
+    assert node.check("leftovers")["status"] == "unknown"
+
+
+def test_local_disks_that_are_almost_full_are_reported(node: FakeNode) -> None:
+    assert node.check("disks")["status"] == "ok"
+    node.say("stat", 'case "$*" in *scratch) echo 1000 40 ;; *) echo 1000 600 ;; esac')
+    found = node.check("disks")
+    assert found["status"] == "warn"
+    assert "/scratch" in json.dumps(found)
+    assert "96.0 % full" in json.dumps(found)
+    node.say("stat", "echo broken >&2; exit 1")
+    assert node.check("disks")["status"] == "unknown"

@@ -13,13 +13,17 @@ pytestmark = pytest.mark.hosts
 HOLD = "nodes/steps/11-hold-packages"
 # Made with dpkg-deb: empty packages with the names that count, and some that must not be held.
 HELD = [
+    "cuda-toolkit-13-0",
     "efa",
+    "libnccl-dev",
+    "libnccl2",
     "libnvidia-compute-580",
     "linux-image-6.8.0-1015-aws",
     "lustre-client-modules-aws",
     "nvidia-fabricmanager",
+    "nvlsm",
 ]
-FREE = ["nvtop", "linuxinfo", "libefa-tools"]
+FREE = ["nvtop", "linuxinfo", "libefa-tools", "libncclient", "cuda-samples"]
 MAKE = """
 for name in {names}; do
   mkdir -p /srv/deb/$name/DEBIAN
@@ -28,7 +32,7 @@ for name in {names}; do
 done
 dpkg --force-all --install /srv/deb/*.deb
 """
-RPM = b"#!/bin/sh\nprintf '%s\\n' kernel6.12 kernel-devel lustre-client nvidia-driver bash efa libfabric-aws kmod kmod-nvidia-open\n"
+RPM = b"#!/bin/sh\nprintf '%s\\n' kernel6.12 kernel-devel lustre-client nvidia-driver bash efa libfabric-aws kmod kmod-nvidia-open libnccl libnccl-devel nvlsm cuda-toolkit-12-8\n"
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +113,8 @@ skip_if_unavailable=True
 name=x
 """
 EXCLUDED = (
-    "efa kernel-devel kernel6.12 kmod-nvidia-open libfabric-aws lustre-client nvidia-driver other site-thing third"
+    "cuda-toolkit-12-8 efa kernel-devel kernel6.12 kmod-nvidia-open libfabric-aws libnccl libnccl-devel lustre-client "
+    "nvidia-driver nvlsm other site-thing third"
 )
 
 

@@ -79,14 +79,45 @@ def test_data_from_before_keeps_content_owner_and_mode(fsx: Host) -> None:
     assert "WARNING" not in done
 
 
-def test_directories_that_root_runs_things_from_are_warned_about(fsx: Host) -> None:
+def test_directories_that_root_runs_things_from_are_refused_when_others_may_write_there(fsx: Host) -> None:
     fsx.run("mkdir -m 755 /fsx/nccl; chown 1234 /fsx/nccl; mkdir -m 777 /fsx/results /fsx/scripts")
-    done = step(fsx, LAYOUT).stdout
-    assert "WARNING /fsx/nccl can be written by others (uid 1234, mode 755): root runs and reads files there" in done
-    assert "WARNING /fsx/scripts can be written by others (uid 0, mode 777)" in done
-    assert (
-        "WARNING /fsx/results is not sticky: users can remove each other's files. Hint: chmod +t /fsx/results" in done
-    )
+    done = step(fsx, LAYOUT, check=False)
+    assert done.returncode == 1
+    assert "slipway: /fsx/nccl can be written by others (uid 1234, mode 755): root runs and reads files" in done.stdout
+    assert "then: chown root /fsx/nccl; chmod 755 /fsx/nccl" in done.stdout
+    assert "slipway: /fsx/scripts can be written by others (uid 0, mode 777)" in done.stdout
+    assert "WARNING /fsx/results is not sticky: users can remove each other's files. Hint: chmod +t" in done.stdout
+
+
+def test_folders_of_associations_that_fsx_made_are_opened_once(fsx: Host) -> None:
+    """FSx makes them as root:root 0755 (aws-parallelcluster issues 1466 and 4273)."""
+    fsx.run("mkdir -m 755 /fsx/checkpoints /fsx/models /fsx/corpus /fsx/results; chgrp 1234 /fsx/results")
+    fsx.run("echo FSX_WRITTEN=/ /checkpoints /models /results /not-there >>/etc/slipway/node.env")
+    try:
+        done = step(fsx, LAYOUT).stdout
+        assert "slipway: /fsx/checkpoints was root's alone (0755)" in done
+        assert "WARNING only root can write to /fsx/results. Hint: chmod 1777 /fsx/results" in done
+        modes = fsx.run("stat -c '%a %u' /fsx/checkpoints /fsx/models /fsx/corpus /fsx/results").stdout.splitlines()
+        assert modes == ["1777 0", "1777 0", "755 0", "755 0"]
+        # What the site closes afterwards stays closed.
+        fsx.run("chmod 755 /fsx/checkpoints")
+        assert "checkpoints" not in step(fsx, LAYOUT).stdout
+        assert fsx.run("stat -c %a /fsx/checkpoints").stdout == "755\n"
+    finally:
+        fsx.run("sed -i /FSX_WRITTEN/d /etc/slipway/node.env")
+
+
+@pytest.mark.parametrize("broken", ["chown 1234 FILE", "chmod 666 FILE", "chown 1234 /fsx/nccl", "chmod 777 /fsx/nccl"])
+def test_roots_shells_run_no_file_that_others_may_write(fsx: Host, broken: str) -> None:
+    shell = "sh -c '. /opt/slipway/current/compute/nccl-shared.sh; echo ${SLIPWAY_NCCL_DIR-none}'"
+    fsx.run("mkdir -m 755 /fsx/nccl; echo : >/fsx/nccl/setup-nccl-env.sh")
+    assert fsx.run(shell).stdout == "/fsx/nccl\n"
+    fsx.run(broken.replace("FILE", "/fsx/nccl/setup-nccl-env.sh"))
+    said = fsx.run(shell).stdout
+    assert "slipway: /fsx/nccl/setup-nccl-env.sh is not root's alone: not used in root's shells" in said
+    assert said.endswith("none\n")
+    user = fsx.run(f"setpriv --reuid=4321 --regid=4321 --clear-groups {shell}").stdout
+    assert user == "/fsx/nccl\n"
 
 
 def test_every_conflict_at_once(fsx: Host) -> None:
@@ -99,7 +130,7 @@ def test_every_conflict_at_once(fsx: Host) -> None:
     assert "/fsx/logs/slurm is there, but is no directory" in done.stdout
     link = "/fsx/containers is a symbolic link to /srv/outside: followed only to a directory below /fsx"
     assert done.stdout.count(link) == 1
-    assert done.stdout.splitlines()[-1] == "slipway-hint: move it away and run the setup again"
+    assert done.stdout.splitlines()[-1] == "slipway-hint: move it away, or repair it, and run the setup again"
     assert fsx.run("ls -A /srv/outside").stdout == ""
     assert tree(fsx)["datasets"] == "1777"
 
@@ -122,7 +153,7 @@ def test_link_to_a_place_below_is_followed(fsx: Host) -> None:
 def test_read_only(fsx: Host) -> None:
     done = step(fsx, LAYOUT, before="mount -o remount,ro,bind /fsx", check=False)
     assert done.returncode == 1
-    assert "slipway: cannot make /fsx/containers and 7 more: Read-only file system" in done.stdout
+    assert "slipway: cannot make /fsx/config and 7 more: Read-only file system" in done.stdout
     assert "slipway-hint: it is mounted read-only: see" in done.stdout
 
 

@@ -187,6 +187,22 @@ def test_mirror_file_with_another_checksum_is_refused(node: Host) -> None:
     assert "do not use it" in done.stdout
 
 
+def test_step_whose_download_failed_is_run_again_by_the_timer(node: Host) -> None:
+    record = "/var/lib/slipway/steps/15-node-exporter.json"
+    retry = "/opt/slipway/current/nodes/retry-steps.sh compute"
+    assert node.run("systemctl is-active slipway-retry.timer").stdout == "active\n"
+    node.run("mv /srv/s3/mirror /srv/s3/away; rm -rf /var/cache/slipway")
+    node.run(COMPUTE)
+    assert '"status": "reported"' in node.run(f"cat {record}").stdout
+    assert "step compute/15-node-exporter started" in node.run(retry, check=False).stdout
+    assert '"status": "reported"' in node.run(f"cat {record}").stdout
+    node.run("mv /srv/s3/away /srv/s3/mirror")
+    assert "step compute/15-node-exporter ok" in node.run(retry).stdout
+    assert '"status": "ok"' in node.run(f"cat {record}").stdout
+    assert node.run(retry).stdout == ""
+    assert node.run(f"exec 8>/run/slipway/setup.lock; flock 8; {retry}").stdout == ""
+
+
 def test_value_that_a_step_refuses_stops_the_setup(node: Host) -> None:
     node.run("echo NCCL_ENVIRONMENT=broken >/etc/slipway/site.env")
     done = node.run(COMPUTE, check=False)

@@ -44,10 +44,18 @@ def database_region(s: Settings) -> Iterator[Finding]:
         yield ("slurm", "database", "host"), text, "take a database of the cluster's region, or an existing VPC"
 
 
+JOB_SCRIPTS = {
+    word: f"/opt/slurm/etc/scripts/{word}.d, next to ParallelCluster's and Slipway's" for word in ("prolog", "epilog")
+}
+"""What a site does in place of these parameters: ParallelCluster user guide, Slurm prolog and epilog."""
+
+
 def _denied(settings: Mapping[str, object], words: set[str], place: Place, owner: str) -> Iterator[Finding]:
     for key in settings:
         if key.lower() in words:
-            yield (*place, key), f"is a parameter that {owner} sets itself", "leave it out"
+            folder = JOB_SCRIPTS.get(key.lower())
+            hint = f"put an executable script into {folder} on the head node" if folder else "leave it out"
+            yield (*place, key), f"is a parameter that {owner} sets itself", hint
 
 
 @rule(
