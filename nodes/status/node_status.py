@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the bundle
 
 from nodes.lib import env
 from nodes.lib.state import put
+from nodes.status.versions import versions
 
 SCHEMA = 1
 STATE = Path("/var/lib/slipway")
@@ -94,6 +95,7 @@ def own() -> dict[str, Any]:
             for one in _objects(STATE / "background")
         ],
         "health": health(),
+        "versions": versions(),
     }
 
 
@@ -224,6 +226,7 @@ def compact(node: dict[str, Any]) -> dict[str, Any]:
         "seconds": round(sum(float(step.get("seconds") or 0) for step in steps), 1),
         "bad_steps": [step for step in steps if step.get("status") != "ok"],
         "background": [one for one in node.get("background", []) if _still_true(one, node)],
+        "versions": node.get("versions") or {},
         "health": node.get("health") if (node.get("health") or {}).get("status") not in (None, "ok") else None,
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO
 from slipway.stack_names import ROLLED_BACK
+from slipway.status import versions
 from slipway.status.head import HeadNode
 from slipway.status.stacks import PARALLELCLUSTER, Stack
 from slipway.text import listed
@@ -168,6 +169,7 @@ def _nodes(head: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _node(str(node.get("host")), node)
     wanted = (head.get("release") or {}).get("in_use")
     up = [node for node in nodes if str(node.get("host")) not in off]  # the others take it when they boot
+    yield from (Problem(DEGRADED, "compute nodes", line, versions.HINT) for line in versions.differing(up))
     old = sorted(str(node.get("host")) for node in up if wanted and node.get("release") != wanted)
     if old:
         text = f"another release than the head node's {wanted}; each takes it when its jobs have ended"

@@ -31,6 +31,7 @@ from slipway.settings.model import (
     example_of,
 )
 from slipway.settings.rules import RULES, rule_faults, slurm
+from slipway.settings.rules import slurm as rules_slurm
 from slipway.settings.rules import storage as rules_storage
 from slipway.settings.rules.place import MAX_TAGS
 from slipway.settings.rules.rule import Rule
@@ -284,3 +285,10 @@ def test_the_limits_are_those_of_the_pinned_parallelcluster() -> None:
     assert throughput == {name.upper().replace("-", "_"): list(steps) for name, steps in ours.items()}
     assert (storage["efs"], storage["fsx"]) == (rules_storage.MAX_EFS, rules_storage.MAX_FSX_MOUNTS + 1)
     assert (tags, timeout, iops) == (MAX_TAGS, NODE_TIMEOUT_S, rules_storage.GP3_IOPS)
+
+
+@pytest.mark.parametrize("word", ["Prolog", "Epilog"])
+def test_refused_prolog_and_epilog_name_the_place_for_a_sites_own(word: str) -> None:
+    """ParallelCluster user guide: Slurm prolog and epilog."""
+    ((*_, hint),) = rules_slurm._denied({word: "/x"}, rules_slurm.DENIED, ("slurm", "settings"), "ParallelCluster")
+    assert f"/opt/slurm/etc/scripts/{word.lower()}.d" in hint
