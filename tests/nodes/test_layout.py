@@ -160,7 +160,7 @@ def test_read_only(fsx: Host) -> None:
 def test_full(fsx: Host) -> None:
     done = step(fsx, LAYOUT, before="mount -t tmpfs -o nr_inodes=3 none /fsx", check=False)
     assert done.returncode == 1
-    assert "slipway: cannot make /fsx/containers/cache and 8 more: No space left on device" in done.stdout
+    assert "slipway: cannot make /fsx/containers/runtime and 8 more: No space left on device" in done.stdout
     assert "slipway-hint: it is full: free space or inodes" in done.stdout
 
 
