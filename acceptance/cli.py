@@ -131,7 +131,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--site", type=Path, metavar="FILE", help=site)
     output = f"a directory for each run is made here (default: {OUTPUT})"
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=output)
-    drain = "drain the nodes that are slow or failed, with the reason; one that is drained already keeps its own"
+    drain = (
+        "drain the nodes that are slow or failed, with the reason; ParallelCluster then replaces their instances; one "
+        "that is drained already keeps its own reason"
+    )
     parser.add_argument("--drain", action="store_true", help=drain)
     parser.add_argument("--json", action="store_true", help="print report.json instead of the tables")
 

@@ -11,7 +11,7 @@ BREAK_KINDS = ("slow-node=", "bootstrap=head", "bootstrap=compute", "hang")
 """What `rehearse --break` takes; tests/slipway/test_completion.py compares it with the rehearsal's own list."""
 OS_NAMES = ("ubuntu2204", "ubuntu2404", "alinux2023")
 RESERVATION_KINDS = ("capacity-block", "on-demand")
-LOG_GROUPS = ("setup", "steps", "health", "nccl", "containers", "slurm", "system", "acceptance")
+LOG_GROUPS = ("setup", "steps", "health", "nccl", "containers", "slurm", "boot", "system", "acceptance")
 """What `logs --group` takes; `slipway.logs.GROUPS` has their streams, and boto3, which it needs, is slow to load."""
 DEEPEST = 8  # folders that one Tab may go down
 

@@ -30,6 +30,7 @@ GROUPS: dict[str, tuple[str, str]] = {
     "nccl": ("slipway", r"\.slipway\..*nccl"),
     "containers": ("slipway", r"\.ngc-download$"),
     "slurm": ("parallelcluster", r"\.(slurm\w*|clustermgtd|computemgtd)(\.|$)"),
+    "boot": ("parallelcluster", r"\.(cloud-init|cloud-init-output|cfn-init|chef-client|bootstrap_error_msg)$"),
     "system": ("parallelcluster", ""),
     "acceptance": ("acceptance", ""),
 }

@@ -7,6 +7,8 @@ from typing import Any
 from aws_cdk import Aws, CfnOutput, RemovalPolicy, Stack
 from aws_cdk import aws_aps as aps
 from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_events as events
 from aws_cdk import aws_grafana as grafana
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
@@ -18,6 +20,8 @@ from slipway.settings import Budget, Settings
 from stacks.checks import accept
 
 QUERY_ACTIONS = ["aps:QueryMetrics", "aps:GetSeries", "aps:GetLabels", "aps:GetMetricMetadata"]
+REMOTE_WRITE_PERIOD_S = 300  # the head node notes the count of the last 15 minutes every 5
+REMOTE_WRITE_PERIODS = 3  # a full workspace stays full; one refused batch is not worth an e-mail
 BUDGET_FORECAST_PERCENT = 100  # the month will end above the budget
 BUDGET_SPENT_PERCENT = 80  # most of it is gone
 
@@ -32,6 +36,10 @@ class ObservabilityStack(Stack):
         self.prometheus = aps.CfnWorkspace(self, "Prometheus", alias=name) if observability.prometheus else None
         self.grafana = self._grafana(name) if observability.grafana else None
         self.alarm_topic = self._alarm_topic(observability.alert_email) if observability.alert_email else None
+        if self.alarm_topic:
+            self._block_end_rule(settings, self.alarm_topic)
+        if self.prometheus and self.alarm_topic:
+            self._remote_write_alarm(name, self.alarm_topic)
         if settings.budget and observability.alert_email:
             self._budget(name, settings.budget, observability.alert_email)
         self._outputs()
@@ -89,6 +97,54 @@ class ObservabilityStack(Stack):
         topic.grant_publish(iam.ServicePrincipal("cloudwatch.amazonaws.com"))
         accept(topic, "SNS2", "alarms carry names and numbers, no data; an encrypted topic needs a separate key")
         return topic
+
+    def _block_end_rule(self, settings: Settings, topic: sns.Topic) -> None:
+        """EC2 warns 40 minutes before a block's end, 10 before it ends the block's instances (EC2 guide)."""
+        reservations = [queue.reservation for queue in settings.queues if queue.reservation]
+        blocks = sorted({one.id for one in reservations if one.kind == "capacity-block"})
+        if not blocks:
+            return
+        topic.grant_publish(iam.ServicePrincipal("events.amazonaws.com"))
+        events.CfnRule(
+            self,
+            "BlockEnd",
+            description=f"The capacity block of {settings.name} ends: its instances end 30 minutes before that",
+            event_pattern={
+                "source": ["aws.ec2"],
+                "detail-type": ["Capacity Block Reservation Expiration Warning"],
+                "detail": {"capacity-reservation-id": blocks},
+            },
+            targets=[events.CfnRule.TargetProperty(id="AlarmTopic", arn=topic.topic_arn)],
+        )
+
+    def _remote_write_alarm(self, name: str, topic: sns.Topic) -> None:
+        """Prometheus stays ready while AMP refuses its samples: the head node logs how many (remote_write.py)."""
+        namespace, metric = f"Slipway/{name}", "RemoteWriteSamplesRefused"
+        logs.CfnMetricFilter(
+            self,
+            "RemoteWriteRefused",
+            log_group_name=self.log_group.ref,
+            filter_pattern='[kind="remote_write", refused, retried, sent, time]',
+            metric_transformations=[
+                logs.CfnMetricFilter.MetricTransformationProperty(
+                    metric_namespace=namespace, metric_name=metric, metric_value="$refused"
+                )
+            ],
+        )
+        cloudwatch.CfnAlarm(
+            self,
+            "RemoteWriteAlarm",
+            alarm_description=f"Managed Prometheus refuses metrics of {name}: slipway status says why",
+            namespace=namespace,
+            metric_name=metric,
+            statistic="Maximum",
+            period=REMOTE_WRITE_PERIOD_S,
+            evaluation_periods=REMOTE_WRITE_PERIODS,
+            comparison_operator="GreaterThanThreshold",
+            threshold=0,
+            treat_missing_data="notBreaching",  # while there is no head node; a dead one has its own alarm
+            alarm_actions=[topic.topic_arn],
+        )
 
     def _budget(self, name: str, budget: Budget, email: str) -> budgets.CfnBudget:
         """Over the whole account: a tag filter counts nothing, silently, until the tag is activated for billing."""

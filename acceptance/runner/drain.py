@@ -1,4 +1,8 @@
-"""Draining the nodes that a run found bad, when it was asked to."""
+"""Draining the nodes that a run found bad, when it was asked to.
+
+ParallelCluster replaces a drained static node within about a minute (clustermgtd.py of aws-parallelcluster-node,
+terminate_drain_nodes), unless `health.terminate_drained_nodes` is false in the settings.
+"""
 
 from __future__ import annotations
 
@@ -28,4 +32,8 @@ def _drain(node: NodeReport, report: Report, slurm: Slurm) -> str:
         slurm.drain(name, reason[:_REASON_CHARACTERS])
     except ExternalError as fault:
         return f"{name}: NOT drained: {fault}. Hint: only root and Slurm's administrators may"
-    return f"{name}: drained; when it is repaired: scontrol update nodename={name} state=resume"
+    return (
+        f"{name}: drained: ParallelCluster replaces its instance once its jobs have ended; with "
+        f"health.terminate_drained_nodes: false it stays, and when it is repaired: scontrol update nodename={name} "
+        "state=resume"
+    )

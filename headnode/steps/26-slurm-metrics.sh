@@ -1,5 +1,5 @@
 #!/bin/bash
-# Starts the timer that writes Slurm's metrics every 30 seconds, or points Prometheus to Slurm's own endpoint.
+# Starts the timers that write Slurm's metrics, or point Prometheus to Slurm's own endpoint, and that note refused metrics.
 # needs: 15-node-exporter, 20-prometheus, python3; Slurm may still be starting
 # permission: root
 # how often: once a head node; safe to run again
@@ -13,3 +13,4 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 source "$SLIPWAY_BUNDLE/nodes/metrics/timer.sh"
 
 metrics::timer slurm-metrics
+metrics::timer remote-write

@@ -1,7 +1,9 @@
 """The table of checks. Each returns findings; what a check cannot see is `unknown`, never `ok`.
 
 `runs` is how many runs in a row a finding must fail before the node is drained: 1 where the hardware itself has
-counted an error, more where a busy moment can look like a fault. `heals` marks a fault that may pass without a repair.
+counted an error, more where a busy moment can look like a fault. `heals` marks a fault that may pass without a
+repair or that nodes share (file system, clock): it fails, but never drains, since ParallelCluster would replace one
+node after the other.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ class Places:
     result: Path = Path("/var/lib/slipway/health.json")
     textfile: Path = Path("/var/lib/node-exporter/textfile/slipway_health.prom")
     log: Path = Path("/var/log/slipway/health.log")
+    evidence: Path = Path("/var/log/slipway/evidence.log")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,20 +56,23 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The part of node.env that concerns health."""
+    """The part of node.env that concerns health. `replaced`: ParallelCluster replaces a drained node."""
 
     fsx: str = "/fsx"
     drain: bool = True
-    resume: bool = False
+    replaced: bool = True
+    replacements_per_day: int = 4
 
 
 def settings(places: Places) -> Settings:
     """What node.env says."""
     values = env.read(places.node_env)
+    per_day = values.get("HEALTH_REPLACEMENTS_PER_DAY", "")
     return Settings(
         fsx=values.get("FSX_MOUNT") or "/fsx",
         drain=values.get("HEALTH_DRAIN", "true") == "true",
-        resume=values.get("HEALTH_RESUME", "false") == "true",
+        replaced=values.get("HEALTH_REPLACED", "true") == "true",
+        replacements_per_day=int(per_day) if per_day.isdigit() else Settings.replacements_per_day,
     )
 
 

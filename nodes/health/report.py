@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nodes.health.checks import CHECKS, STATUSES
+from nodes.health.checks import CHECKS, STATUSES, Check
 from nodes.health.judge import Result, as_json
 from nodes.health.node import Node
 from nodes.lib.state import put
@@ -104,10 +104,18 @@ def table(document: dict[str, Any]) -> str:
     return "\n".join([head, *rows])
 
 
+def _drains_after(check: Check) -> str:
+    if check.only_reports:
+        return "never: it only reports"
+    if check.heals:
+        return "never: it may pass, or nodes share it"
+    return f"{check.runs} run{'s' if check.runs > 1 else ''}"
+
+
 def explain() -> str:
     """The table of checks as Markdown: docs/health.md holds it."""
     rows = ["| check | what | limit | drains after | source |", "|---|---|---|---|---|"]
     for check in CHECKS:
-        runs = "never: it only reports" if check.only_reports else f"{check.runs} run{'s' if check.runs > 1 else ''}"
+        runs = _drains_after(check)
         rows.append(f"| `{check.name}` | {check.what} | {check.limit} | {runs} | {check.source} |")
     return "\n".join(rows)

@@ -29,6 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the bundle
 
 from nodes.lib import env
 from nodes.lib.state import put
+from nodes.metrics import remote_write
+from nodes.status import accounting, fleet
 from nodes.status.versions import versions
 
 SCHEMA = 1
@@ -75,6 +77,8 @@ def whole() -> dict[str, Any]:
     found = own()
     if found["kind"] == "headnode":
         found["slurm"] = slurm()
+        found["accounting_error"] = accounting.problem(_slurm, _why) if not found["slurm"]["error"] else ""
+        found["remote_write"] = remote_write.read()
         found |= _shared_in_time()
     return found
 
@@ -135,14 +139,9 @@ def health() -> dict[str, Any] | None:
 
 
 def slurm() -> dict[str, Any]:
-    """Nodes with their state and reason, jobs counted; `error` when Slurm does not answer."""
-    nodes: dict[str, dict[str, str]] = {}
+    """The fleet, and jobs counted; `error` when Slurm does not answer."""
     try:
-        for line in _slurm("sinfo", "--noheader", "--Node", "--format=%N|%P|%T|%E"):
-            name, partition, state, reason = (*line.split("|", 3), "", "", "")[:4]
-            nodes.setdefault(name, {"name": name, "partition": partition.rstrip("*"), "state": state})
-            if reason not in ("", "none"):
-                nodes[name]["reason"] = reason[:TEXT]
+        found = fleet.read(_slurm)
         jobs: dict[str, int] = {}
         updating = []
         for line in _slurm("squeue", "--noheader", "--format=%T|%j|%n|%N"):
@@ -153,7 +152,7 @@ def slurm() -> dict[str, Any]:
                 jobs[state.lower()] = jobs.get(state.lower(), 0) + 1
     except (OSError, subprocess.SubprocessError) as error:
         return {"error": _why(error), "nodes": [], "jobs": {}, "updating": []}
-    return {"error": "", "nodes": list(nodes.values()), "jobs": jobs, "updating": sorted(updating)}
+    return {"error": "", **found, "jobs": jobs, "updating": sorted(updating)}
 
 
 def _slurm(*command: str) -> Iterable[str]:

@@ -11,6 +11,7 @@ calls.
 | Lambda invocation (functions.py) | moto needs Docker |
 | CloudTrail's LookupEvents answers that there are none | the CDK CLI asks when a resource failed; moto raises |
 | AMP workspace address | moto's names a host that is not there |
+| patterns of FilterLogEvents with several terms (`?"a" ?"b"`) | moto returns every event |
 | bucket policies are stored, not evaluated | moto ignores conditions: "deny unless TLS" would deny everything |
 | block devices without Ebs are skipped in RunInstances | pcluster sends a type's NVMe disks; moto raises |
 | a route to a NAT gateway that was deleted is a black hole | moto calls every route active |
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +34,7 @@ from moto.ec2.models.route_tables import Route
 from moto.ec2.responses.instances import InstanceResponse
 from moto.iam.access_control import PermissionResult
 from moto.iam.models import IAMBackend
+from moto.logs.utils import EventMessageFilter
 from moto.s3.models import FakeBucket
 
 from rehearsal.cloud.capacity import install_capacity
@@ -39,10 +42,18 @@ from rehearsal.cloud.model import PARTITION
 from rehearsal.cloud.storage import install_fsx
 from rehearsal.cloud.volumes import install_volumes
 
+_OPTIONAL_TERM = re.compile(r'\?"([^"]*)"')
+_matches_in_moto = EventMessageFilter.matches
 _parse_devices = InstanceResponse._parse_block_device_mapping
 _to_dict = Workspace.to_dict
 _read_policies = IAMBackend._init_aws_policies
 _IMAGE_SIZE_GIB = 45  # of a ParallelCluster image
+
+
+def _matches(self: EventMessageFilter, message: str) -> bool:
+    """Optional terms as in CloudWatch's user guide: an event matches if it contains one of them, as written."""
+    terms = _OPTIONAL_TERM.findall(self.filter_type.term)
+    return any(term in message for term in terms) if terms else _matches_in_moto(self, message)
 
 
 def _neutral(_: FakeBucket, _action: str, _resource: str) -> PermissionResult:
@@ -110,6 +121,7 @@ def install(metrics_address: Callable[[], str]) -> None:
     Workspace.to_dict = workspace_shape
     CloudTrailResponse.lookup_events = lambda _: json.dumps({"Events": []})
     FakeBucket.get_permission = _neutral
+    EventMessageFilter.matches = _matches
     Route.state = property(_route_state)
     IAMBackend._init_aws_policies = _fresh_policies
     InstanceResponse._parse_block_device_mapping = _devices_with_ebs

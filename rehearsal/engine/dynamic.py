@@ -11,45 +11,23 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
+from rehearsal.engine.clustermgtd import Cluster, Clustermgtd
 from rehearsal.engine.configuration import Node, host_spec
 from rehearsal.engine.instances import Instance, LaunchFailed
 from rehearsal.engine.progress import Progress
-from rehearsal.hosts import Fleet, Host, HostsError
+from rehearsal.hosts import Fleet, HostsError
 from rehearsal.hosts.errors import failure_line
 from rehearsal.hosts.power import Answer
 
 REASON = "Scheduler health check failed"  # clustermgtd's words for a dynamic node that it gives up
 NOT_LAUNCHED = "(Code:{code})Failure when resuming nodes"  # the resume program's
 NO_CAPACITY = "InsufficientInstanceCapacity"
-PROTECTED_FAILURES = 3
-"""Failed set-ups of a queue after which it is switched off; ParallelCluster's protected_failure_count is 10."""
 NO_CAPACITY_PAUSE_S = 3.0
 """A node that got no instance may be asked for again after so long; insufficient_capacity_timeout is 600 s."""
 WATCH_S = 0.3
 ENDING_S = 30.0  # a host that ends has gone by then
-SLURM_TRIES_S = 30.0  # slurmctld may be starting anew
-SLURM_PAUSE_S = 1.0
-SCONTROL_TIMEOUT_S = 20.0
-
-
-class Cluster(Protocol):
-    """What a dynamic node needs from its cluster."""
-
-    def launch(self, node: Node) -> Instance:
-        """Start an instance for a node. Raises LaunchFailed if EC2 has none."""
-
-    def terminate(self, instance: Instance) -> None:
-        """End an instance."""
-
-    def set_up(self, host: Host, node: Node) -> None:
-        """Make a compute node of a booted host by the queue's custom actions. Raises HostsError."""
-
-    def keep_log(self, host: Host) -> None:
-        """Save the logs of a host that is about to end."""
 
 
 class Life:
@@ -65,10 +43,7 @@ class Life:
 
 
 class DynamicNodes:
-    """The dynamic nodes of one cluster, of which at most `most` run at a time.
-
-    `failures` has a line for each node whose set-up failed.
-    """
+    """The dynamic nodes of one cluster, of which at most `most` run at a time."""
 
     def __init__(
         self,
@@ -76,6 +51,7 @@ class DynamicNodes:
         nodes: Iterable[Node],
         cluster: Cluster,
         progress: Progress,
+        daemon: Clustermgtd,
         *,
         most: int,
     ) -> None:
@@ -85,10 +61,9 @@ class DynamicNodes:
         self._progress = progress
         self._most = most
         self._lives: dict[str, Life] = {}
-        self._failed: Counter[str] = Counter()
         self._stopping = False
         self._lock = threading.Lock()
-        self.failures: list[str] = []
+        self._daemon = daemon
 
     def answer(self, action: str, names: list[str]) -> Answer:
         """Answer Slurm's programs: see rehearsal.hosts.power."""
@@ -98,7 +73,7 @@ class DynamicNodes:
     def stop(self) -> None:
         """End every node and wait for that, a bounded while; nothing starts any more."""
         with self._lock:
-            self._stopping = True
+            self._stopping = self._daemon.stopping = True
             lives = list(self._lives.values())
         for life in lives:
             self._ask_to_end(life)
@@ -188,34 +163,14 @@ class DynamicNodes:
 
     def _give_up(self, node: Node, reason: str, *, was_up: bool) -> None:
         self._progress.update("host", node.name, "failed", reason.splitlines()[0])
+        self._daemon.update(f"nodename={node.name}", "state=down", f"reason={REASON}")
+        self._daemon.update(f"nodename={node.name}", "state=power_down_force")
         if not was_up:
-            if reason not in self.failures:
-                self.failures.append(reason)
-            self._failed[node.queue] += 1
-        self._update_slurm(f"nodename={node.name}", "state=down", f"reason={REASON}")
-        self._update_slurm(f"nodename={node.name}", "state=power_down_force")
-        if self._failed[node.queue] == PROTECTED_FAILURES:
-            self._progress.say(
-                f"queue {node.queue}: {PROTECTED_FAILURES} nodes failed, its partition is INACTIVE", "red"
-            )
-            self._update_slurm(f"partitionname={node.queue}", "state=inactive")
+            self._daemon.count_failure(node.queue, reason)
 
     def _power_down_later(self, node: Node) -> None:
         """Slurm itself leaves a node down for good whose resume program set it down."""
         update = (f"nodename={node.name}", "state=power_down_force")
-        pause = threading.Timer(NO_CAPACITY_PAUSE_S, self._update_slurm, update)
+        pause = threading.Timer(NO_CAPACITY_PAUSE_S, self._daemon.update, update)
         pause.daemon = True
         pause.start()
-
-    def _update_slurm(self, *update: str) -> None:
-        """`scontrol update` on the head node, again for a while where slurmctld does not answer."""
-        until = time.monotonic() + SLURM_TRIES_S
-        with contextlib.suppress(HostsError):  # the head node ended
-            while not self._stopping:
-                done = self._fleet.head.exec(["scontrol", "update", *update], timeout_s=SCONTROL_TIMEOUT_S)
-                if done.ok:
-                    return
-                if time.monotonic() > until:
-                    self._progress.say(f"scontrol update {' '.join(update)}: {done.stderr.strip()}", "red")
-                    return
-                time.sleep(SLURM_PAUSE_S)

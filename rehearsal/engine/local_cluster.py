@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.cloud.metadata import MetadataService
+from rehearsal.engine.clustermgtd import Clustermgtd
 from rehearsal.engine.configuration import Node, host_spec, judged_nodes, mounts_of, parameters_of, power_saving
 from rehearsal.engine.dynamic import DynamicNodes
 from rehearsal.engine.instances import Instance, Instances
 from rehearsal.engine.progress import Progress
 from rehearsal.engine.scale import SITE_FILE, site_file
 from rehearsal.engine.specification import TOOLS, Specification
+from rehearsal.engine.static import StaticNodes
 from rehearsal.hosts import Fleet, Host, HostsError, slurm
 from rehearsal.hosts.actions import run_custom_actions
 from rehearsal.hosts.breakage import Breakage
@@ -70,6 +72,8 @@ class LocalCluster:
         self._lock = threading.Lock()
         self.fleet: Fleet | None = None
         self.dynamic: DynamicNodes | None = None
+        self.static: StaticNodes | None = None
+        self.daemon: Clustermgtd | None = None
         self.acceptance_output = ""
 
     def boot(self, configuration: Mapping[str, Any], nodes: list[Node], running: Mapping[str, Instance]) -> None:
@@ -96,13 +100,17 @@ class LocalCluster:
             self._start_hosts(fleet, nodes, running, parameters, power_saving(configuration))
         for host in list(fleet.hosts.values()):
             self._break(host, fleet)
+        daemon = self.daemon = Clustermgtd(fleet, self._progress)
         if dynamic:
             most = max(1, self._spec.max_hosts - (len(static) - 1))
-            self.dynamic = DynamicNodes(fleet, dynamic, self, self._progress, most=most)
+            self.dynamic = DynamicNodes(fleet, dynamic, self, self._progress, daemon, most=most)
             self._power = PowerSocket(fleet.power_socket, self.dynamic.answer)
         with self._progress.phase("bootstrap of the nodes", depth=1):
             self._configure(fleet, static)
             fleet.wait_idle(IDLE_TIMEOUT_S)
+        replaceable = [(node, running[node.name]) for node in static if node.role == "compute"]
+        self.static = StaticNodes(fleet, replaceable, self, self._progress, daemon)
+        self.static.start()
         powered = f", {len(dynamic)} powered down until a job needs them" if dynamic else ""
         self._progress.say(f"Slurm: {len(fleet.computes)} nodes idle{powered}")
 
@@ -135,6 +143,8 @@ class LocalCluster:
         self._metadata.stop()
         if power is not None:
             power.stop()
+        if self.static is not None:
+            self.static.stop()
         if self.dynamic is not None:
             self.dynamic.stop()
         if fleet is not None:

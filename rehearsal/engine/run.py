@@ -237,7 +237,7 @@ class Engine:
         self.hosts.collect_logs()
         self._judge_permissions()
         # Nodes that failed are first: other failures of such a cluster followed from them.
-        self.outcome.faults[:0] = self.hosts.dynamic.failures if self.hosts.dynamic else []
+        self.outcome.faults[:0] = self.hosts.daemon.failures if self.hosts.daemon else []
         self.outcome.name_local_results()
 
     def _judge_permissions(self) -> None:

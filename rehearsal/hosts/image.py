@@ -25,6 +25,9 @@ AWS_TOOL_DIR = "/opt/rehearsal/aws"
 POWER_SOCKET = "/opt/rehearsal/power/engine.sock"
 POWER_PROGRAMS = ("slurm_resume", "slurm_suspend")
 POWER_PROGRAM_DIR = "/opt/parallelcluster/scripts/slurm"
+CLUSTERMGTD_CONF = "/etc/parallelcluster/slurm_plugin/parallelcluster_clustermgtd.conf"
+FLEET_STATUS = "/opt/parallelcluster/shared/computefleet-status.json"
+FLEET_STATUS_PROGRAM = "/usr/local/bin/get-compute-fleet-status.sh"
 IMAGE_PLACES = ("opt/amazon", "usr/local/cuda")  # stand-ins of the image's EFA software and CUDA toolkit
 NCCL_TESTS_DIR = "/opt/nccl-tests/build"
 
@@ -302,6 +305,7 @@ def _tools(upper: Path, spec: HostSpec, facts: ClusterFacts, standins: Path) -> 
     write(upper / "usr/local/bin/enroot", (standins / "enroot").read_bytes(), 0o755)
     if spec.role == "head":
         _power_programs(upper, standins)
+        _clustermgtd(upper, spec, facts)
     for name, (data, mode) in hardware.files(spec).items():
         write(upper / name, data, mode)
     if spec.gpus:
@@ -316,3 +320,24 @@ def _power_programs(upper: Path, standins: Path) -> None:
         log = upper / f"var/log/parallelcluster/{name}.log"
         write(log, b"")
         os.chown(log, slurm.pw_uid, slurm.pw_gid)
+
+
+def _clustermgtd(upper: Path, head: HostSpec, facts: ClusterFacts) -> None:
+    """The daemon's configuration and the program that prints the fleet's status, as the cookbook leaves them.
+
+    Compared with parallelcluster_clustermgtd.conf.erb and get-compute-fleet-status.erb (cookbook, 2024-10-21). The
+    status is a file here, which the engine writes; on AWS it is an item of a DynamoDB table.
+    """
+    values = {
+        "cluster_name": facts.cluster,
+        "region": facts.region,
+        "heartbeat_file_path": "/opt/slurm/etc/pcluster/.slurm_plugin/clustermgtd_heartbeat",
+        "head_node_private_ip": head.ip,
+        "node_replacement_timeout": "1800",
+        "insufficient_capacity_timeout": "600",
+    }
+    text = "[clustermgtd]\n" + "".join(f"{key} = {value}\n" for key, value in values.items())
+    write(upper / CLUSTERMGTD_CONF.lstrip("/"), text.encode())
+    status = b'{"lastStatusUpdatedTime": "2026-01-01T00:00:00.000Z", "status": "RUNNING"}\n'
+    write(upper / FLEET_STATUS.lstrip("/"), status)
+    write(upper / FLEET_STATUS_PROGRAM.lstrip("/"), f"#!/bin/sh\nexec cat {FLEET_STATUS}\n".encode(), 0o755)

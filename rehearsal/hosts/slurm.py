@@ -63,6 +63,7 @@ InactiveLimit=0
 MinJobAge=300
 KillWait=5
 Waittime=0
+CommunicationParameters=NoAddrCache
 SchedulerType=sched/backfill
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
@@ -77,7 +78,6 @@ include slurm_parallelcluster.conf
 _POWER = """\
 ReconfigFlags=KeepPartState
 SlurmctldParameters=idle_on_node_suspend,power_save_min_interval={power.min_interval_s},power_save_interval={power.interval_s},cloud_dns
-CommunicationParameters=NoAddrCache
 SuspendProgram={programs}/slurm_suspend
 ResumeProgram={programs}/slurm_resume
 ResumeFailProgram={programs}/slurm_suspend
@@ -275,8 +275,8 @@ def _node_line(host: HostSpec) -> str:
     kind = "dynamic" if host.dynamic else "static"
     features = ",".join((kind, host.instance_type, host.compute_resource or "cpu", *host.features))
     memory_mib = int(host.memory_mib * _SCHEDULABLE_MEMORY)
-    address = "" if host.dynamic else f" NodeAddr={host.ip}"
-    line = f"NodeName={host.name}{address} CPUs={host.vcpus} RealMemory={memory_mib} Feature={features}"
+    # Without an address, as with ParallelCluster: the name is looked up, and a replaced node has another address.
+    line = f"NodeName={host.name} CPUs={host.vcpus} RealMemory={memory_mib} Feature={features}"
     # Jobs take static nodes first, as with ParallelCluster's default priorities.
     state = "Weight=1000 State=CLOUD" if host.dynamic else "Weight=1 State=UNKNOWN"
     return f"{line} {state}" + (f" Gres=gpu:{host.gpu_kind}:{host.gpus}" if host.gpus else "")

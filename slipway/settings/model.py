@@ -332,9 +332,13 @@ class Health(Part):
 
     enabled: bool = key("a timer checks every compute node", default=True)
     drain: bool = key("a broken node is drained in Slurm, with the reason", default=True)
-    resume: bool = key(
-        "a node drained for a reason that can pass (file system, clock) is resumed after three good runs",
-        default=False,
+    terminate_drained_nodes: bool = key(
+        "ParallelCluster replaces the instance of a drained node, also of one that you drain; `false`: it stays, and "
+        "`scontrol update nodename=NODE state=power_down_force` replaces it",
+        default=True,
+    )
+    replacements_per_day: int = key(
+        "after so many drains in 24 hours the checks drain no more nodes, they report", default=4, ge=1, le=1000
     )
     interval_seconds: int = key("seconds between two runs", default=60, ge=60, le=3600)
 

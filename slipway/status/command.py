@@ -14,9 +14,12 @@ from slipway.errors import EnvironmentFault
 from slipway.regions import partition
 from slipway.settings import Settings, load_settings
 from slipway.status import screen
+from slipway.status.boot import RECENT_S, boot_problems, boots_fail
 from slipway.status.head import DOCUMENT, HeadNode, ask_node, read_instance
 from slipway.status.judge import Findings, exit_code, problems, state
+from slipway.status.problem import Problem
 from slipway.status.stacks import PARALLELCLUSTER, Stack, StackReader
+from slipway.status.storage import StorageReader
 from slipway.text import folded, visible
 
 NODE_TIMEOUT_S = 45.0
@@ -58,17 +61,28 @@ def read(settings: Settings, session: Any, timeout_s: float) -> Findings:
         raise EnvironmentFault(
             f"AWS did not say what is deployed: {error}. Hint: aws sts get-caller-identity"
         ) from None
+    storage = StorageReader(aws, _file_system_id(settings, stacks))
     head = _head(settings, session, aws, stacks, timeout_s)
     if head.unasked:
         notes.append(f"the head node: {head.why_not}")
+    is_ill = bool(_failed(stacks)) or boots_fail((head.node or {}).get("slurm") or {})
+    group = _group_of_parallelcluster(aws, settings.name) if is_ill else ""
     return Findings(
         stacks=stacks,
         optional=_optional(settings),
         head=head,
-        reservations=_reservations(reservations, notes),
-        logged=_logged(aws, settings, stacks, notes),
+        reservations=_reservations(reservations, settings, notes),
+        logged=_logged(aws, group, stacks, notes),
+        boot=_boot(aws, group, stacks, notes),
+        file_systems=storage.read(notes),
         notes=notes,
     )
+
+
+def _file_system_id(settings: Settings, stacks: list[Stack]) -> str:
+    """The cluster's FSx file system: the settings' own, or that of the storage stack; empty without one yet."""
+    outputs = next(stack.outputs for stack in stacks if stack.part == "storage")
+    return settings.storage.fsx.file_system_id or outputs.get("FileSystemId", "")
 
 
 def _optional(settings: Settings) -> frozenset[str]:
@@ -98,22 +112,25 @@ def _ask_reservations(settings: Settings, aws: Aws) -> Pending | None:
     return aws.start("ec2", "describe_capacity_reservations", CapacityReservationIds=ids) if ids else None
 
 
-def _reservations(pending: Pending | None, notes: list[str]) -> list[dict[str, Any]]:
+def _reservations(pending: Pending | None, settings: Settings, notes: list[str]) -> list[dict[str, Any]]:
     if pending is None:
         return []
+    reservations = [queue.reservation for queue in settings.queues if queue.reservation]
+    blocks = {reservation.id for reservation in reservations if reservation.kind == "capacity-block"}
     try:
         found = pending.result()["CapacityReservations"]
     except (Unasked, Refused) as error:
         notes.append(f"the reservations: {error}")
         return []
-    return [_reservation(one) for one in found]
+    return [_reservation(one, blocks) for one in found]
 
 
-def _reservation(one: dict[str, Any]) -> dict[str, Any]:
+def _reservation(one: dict[str, Any], blocks: set[str]) -> dict[str, Any]:
     end = one.get("EndDate")
     now = datetime.datetime.now(datetime.UTC)
     return {
         "id": one["CapacityReservationId"],
+        "is_block": one["CapacityReservationId"] in blocks,
         "state": one["State"],
         "total": one["TotalInstanceCount"],
         "free": one["AvailableInstanceCount"],
@@ -125,15 +142,32 @@ def _reservation(one: dict[str, Any]) -> dict[str, Any]:
 # ---- what the nodes logged before they could be asked ----
 
 
-def _logged(aws: Aws, settings: Settings, stacks: list[Stack], notes: list[str]) -> list[str]:
-    """Faults in the nodes' logs since the failed creation or update began; only asked for when one failed."""
+def _failed(stacks: list[Stack]) -> list[Stack]:
+    """The cluster's stacks when one of them failed, else none."""
     cluster = [stack for stack in stacks if stack.part in ("cluster", PARALLELCLUSTER)]
-    if not any(stack.failed for stack in cluster):
+    return cluster if any(stack.failed for stack in cluster) else []
+
+
+def _boot(aws: Aws, group: str, stacks: list[Stack], notes: list[str]) -> list[Problem]:
+    """Why nodes did not boot, from ParallelCluster's log group: after a failure, or while Slurm says so."""
+    if not group:
+        return []
+    failed = _failed(stacks)
+    began = [stack.began for stack in failed if stack.began]
+    recent = aws.now() - datetime.timedelta(seconds=RECENT_S)
+    start = min(began) if began else recent
+    return boot_problems(aws, group, int(start.timestamp() * 1000), notes, failed=bool(failed))
+
+
+def _logged(aws: Aws, group: str, stacks: list[Stack], notes: list[str]) -> list[str]:
+    """Faults in the nodes' logs since the failed creation or update began; only asked for when one failed."""
+    cluster = _failed(stacks)
+    if not cluster:
         return []
     outputs = next(stack.outputs for stack in stacks if stack.part == "observability")
     began = [stack.began for stack in cluster if stack.began]
     since: dict[str, Any] = {"startTime": int(min(began).timestamp() * 1000)} if began else {}
-    groups = {outputs.get("LogGroupName", "")} | _groups_of_parallelcluster(aws, settings.name)
+    groups = {outputs.get("LogGroupName", ""), group}
     calls = [
         aws.start("logs", "filter_log_events", logGroupName=group, filterPattern=FAULT_PATTERN, **since)
         for group in sorted(groups - {""})
@@ -147,15 +181,15 @@ def _logged(aws: Aws, settings: Settings, stacks: list[Stack], notes: list[str])
     return [line.partition("slipway: FAULT ")[2] or line for line in dict.fromkeys(lines)][:MOST_LOGGED]
 
 
-def _groups_of_parallelcluster(aws: Aws, name: str) -> set[str]:
+def _group_of_parallelcluster(aws: Aws, name: str) -> str:
     """Its own log group has the time of the creation behind the cluster's name."""
     try:
         answer = aws.call("logs", "describe_log_groups", logGroupNamePrefix=f"/aws/parallelcluster/{name}")
     except (Unasked, Refused):
-        return set()
+        return ""
     names = [str(group["logGroupName"]) for group in answer["logGroups"]]
     own = [one for one in names if one.rpartition("/")[2].removeprefix(name).lstrip("-").isdigit()]
-    return {max(own)} if own else set()
+    return max(own, default="")
 
 
 # ---- cost ----
@@ -188,6 +222,7 @@ def _as_dict(
         "stacks": stacks,
         "head_node": dataclasses.asdict(findings.head),
         "reservations": list(findings.reservations),
+        "file_systems": list(findings.file_systems),
         "usd_per_month": {"low": round(usd[0], 2), "high": round(usd[1], 2)} if usd else None,
         "not_asked": list(findings.notes),
     }
@@ -201,6 +236,8 @@ def policy(settings: Settings) -> dict[str, Any]:
         "cloudformation:DescribeStacks",
         "ec2:DescribeCapacityReservations",
         "ec2:DescribeInstances",
+        "fsx:DescribeDataRepositoryAssociations",
+        "fsx:DescribeFileSystems",
         "logs:DescribeLogGroups",
         "logs:FilterLogEvents",
         "ssm:GetCommandInvocation",

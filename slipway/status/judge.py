@@ -9,35 +9,29 @@ from typing import Any
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO
 from slipway.stack_names import ROLLED_BACK
 from slipway.status import versions
+from slipway.status.fleet import fleet_problems, reservation_problems
 from slipway.status.head import HeadNode
+from slipway.status.problem import BUSY, DEGRADED, FAILED, LEVELS, MOST_NODES, Problem
 from slipway.status.stacks import PARALLELCLUSTER, Stack
 from slipway.text import listed
 
-LEVELS = FAILED, DEGRADED, BUSY = "failed", "degraded", "busy"  # the worst first
-NOT_WORKING = ("down", "drained", "draining", "fail", "failing", "error", "inval", "unknown")  # states of Slurm
 POWERED_DOWN = frozenset("~#%!")  # Slurm's marks of a node that is off, or on its way there or back
-MOST_NODES = 8  # named one by one; the rest is counted
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """`level`: failed, degraded, or busy for what is not done yet. `where`: a stack, a node, background work."""
-
-    level: str
-    where: str
-    text: str
-    hint: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """All that was read. `logged`: lines of the nodes' logs that report a fault; `notes`: what was not asked."""
+    """All that was read. `notes`: what was not asked.
+
+    `boot`: why nodes did not boot; `logged`: lines of the nodes' logs that report a fault.
+    """
 
     stacks: Sequence[Stack]
     optional: frozenset[str]
     head: HeadNode
     reservations: Sequence[Mapping[str, Any]] = ()
     logged: Sequence[str] = ()
+    boot: Sequence[Problem] = ()
+    file_systems: Sequence[Mapping[str, Any]] = ()
     notes: Sequence[str] = ()
 
     def stack(self, part: str) -> Stack | None:
@@ -67,16 +61,19 @@ def exit_code(word: str) -> int:
 def problems(findings: Findings) -> list[Problem]:
     """Everything that is not as it should be, the worst first, and of the same level the stacks."""
     found = list(_stacks(findings))
+    found += findings.boot
     cluster = findings.stack("cluster")
     if cluster and cluster.is_good:
         found += _head(findings.head)
     node = findings.head.node
     if node:
         found += _node("the head node", node)
-        found += _slurm(node.get("slurm") or {})
+        found += fleet_problems(node.get("slurm") or {}, _cluster_name(findings))
         found += _nodes(node)
+        found += _services(node)
         found += _acceptance(node.get("acceptance"))
-    found += _reservations(findings.reservations)
+    found += reservation_problems(findings.reservations)
+    found += _file_systems(findings.file_systems)
     return sorted(found, key=lambda problem: LEVELS.index(problem.level))
 
 
@@ -97,6 +94,11 @@ def _stacks(findings: Findings) -> Iterator[Problem]:
             level = DEGRADED if stack.status == ROLLED_BACK else FAILED
             yield Problem(level, stack.name, f"{stack.status}{_first(stack)}", _stack_hint(stack))
     yield from (Problem(FAILED, "log of the nodes", line) for line in findings.logged)
+
+
+def _cluster_name(findings: Findings) -> str:
+    """ParallelCluster's name of the cluster."""
+    return next((stack.name for stack in findings.stacks if stack.part == PARALLELCLUSTER), "NAME")
 
 
 def _first(stack: Stack) -> str:
@@ -138,24 +140,9 @@ def _node(name: str, node: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(DEGRADED, name, text, str(work.get("hint") or ""))
     health = node.get("health") or {}
     if health.get("status") == "fail":
-        yield Problem(DEGRADED, name, f"health: {'; '.join(map(str, health.get('bad') or ()))}")
-
-
-def _slurm(slurm: Mapping[str, Any]) -> Iterator[Problem]:
-    if slurm.get("error"):
-        yield Problem(FAILED, "Slurm", str(slurm["error"]), "on the head node: systemctl status slurmctld")
-    bad = [node for node in slurm.get("nodes") or () if _is_out(str(node.get("state")))]
-    for node in bad[:MOST_NODES]:
-        reason = f": {node['reason']}" if node.get("reason") else ""
-        yield Problem(DEGRADED, str(node.get("name")), f"{node.get('state')} in Slurm{reason}")
-    if len(bad) > MOST_NODES:
-        yield Problem(DEGRADED, "Slurm", f"{len(bad) - MOST_NODES} more nodes are out of service")
-
-
-def _is_out(word: str) -> bool:
-    """A node that is powered down (~) or on its way (#, %) does not count as failed."""
-    plain = word.rstrip("*$@^!-+")
-    return plain in NOT_WORKING or word.endswith("*")
+        action = str(health.get("action") or "")
+        brake = f"; {action}" if action.startswith("not drained: ") else ""
+        yield Problem(DEGRADED, name, f"health: {'; '.join(map(str, health.get('bad') or ()))}{brake}")
 
 
 def _nodes(head: Mapping[str, Any]) -> Iterator[Problem]:
@@ -176,13 +163,39 @@ def _nodes(head: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(BUSY, listed(old, MOST_NODES), text, "on the head node: squeue --name slipway-update")
 
 
+def _services(head: Mapping[str, Any]) -> Iterator[Problem]:
+    """What the head node sends and asks outside the cluster: accounting's database, Managed Prometheus."""
+    if head.get("accounting_error"):
+        repair = "slurm.database: host, port, secret, security group, route; slipway logs FILE --group slurm (slurmdbd)"
+        yield Problem(DEGRADED, "accounting", str(head["accounting_error"]), repair)
+    sent = head.get("remote_write") or {}
+    if sent.get("error"):
+        yield Problem(DEGRADED, "metrics", str(sent["error"]), "on the head node: systemctl status slipway-prometheus")
+    elif sent.get("refused"):
+        why = f": {sent['why']}" if sent.get("why") else ""
+        lost, counted = sent["refused"], sent.get("sent")
+        text = f"Managed Prometheus refused {lost} samples in 15 min, they are lost; {counted} sent{why}"
+        repair = "400: a limit of the workspace or its series; 403: the role; 429: its ingestion quota (Service Quotas)"
+        yield Problem(DEGRADED, "metrics", text, repair)
+    elif sent.get("retried") and sent["retried"] >= max(1, sent.get("sent") or 0):
+        why = f": {sent['why']}" if sent.get("why") else ""
+        text = f"Managed Prometheus does not take samples: {sent['retried']} were sent again in 15 min{why}"
+        yield Problem(DEGRADED, "metrics", text, "a route or VPC endpoint (aps-workspaces) from the head node's subnet")
+
+
+def _file_systems(file_systems: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    """File systems and their associations that are not available, with FSx's own reason."""
+    for one in file_systems:
+        state, kind = one["state"], one["kind"]
+        reason = f": {one['reason']}" if one["reason"] else ""
+        if state in ("CREATING", "UPDATING", "PENDING"):
+            yield Problem(BUSY, f"{kind} {one['id']}", f"it is {state}{reason}")
+        elif state != "AVAILABLE":
+            level = FAILED if kind == "file system" else DEGRADED
+            yield Problem(level, f"{kind} {one['id']}", f"{one['what']} is {state}{reason}", one["repair"])
+
+
 def _acceptance(last: Mapping[str, Any] | None) -> Iterator[Problem]:
     if last and last.get("verdict") != "accepted":
         text = f"run {last.get('run_id')}: {last.get('verdict')}: {last.get('summary')}"
         yield Problem(DEGRADED, "acceptance", text, f"on the head node: {last.get('directory')}/report.html")
-
-
-def _reservations(reservations: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
-    for one in reservations:
-        if one["state"] not in ("active", "scheduled", "pending", "payment-pending"):
-            yield Problem(FAILED, f"reservation {one['id']}", f"it is {one['state']}")

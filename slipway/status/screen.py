@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slipway.settings import Settings
-from slipway.status.judge import Findings, Problem
+from slipway.status.fleet import BLOCK_TAIL_S
+from slipway.status.judge import Findings
+from slipway.status.problem import Problem
 from slipway.status.stacks import Stack
 from slipway.text import duration, listed
 
@@ -87,8 +89,13 @@ def _fleet(slurm: Mapping[str, Any]) -> Iterator[str]:
     for node in slurm.get("nodes") or ():
         partitions.setdefault(str(node.get("partition")), Counter())[str(node.get("state"))] += 1
     states_by_partition = [f"{name}: {_counts(states)}" for name, states in partitions.items()]
+    off = [f"{name} {word}" for name, word in (slurm.get("partitions") or {}).items() if word != "up"]
+    status = [f"{slurm['fleet']}"] if slurm.get("fleet", "RUNNING") not in ("", "RUNNING") else []
     jobs = _counts(slurm.get("jobs") or {})
-    yield row("fleet", "; ".join([*states_by_partition, f"jobs: {jobs or 'none'}"]))
+    yield row("fleet", "; ".join([*status, *states_by_partition, *off, f"jobs: {jobs or 'none'}"]))
+    drains = sum((slurm.get("drains") or {}).values())
+    if drains:
+        yield row("", f"Slipway drained nodes {drains} times in 24 h (evidence: /fsx/logs/slipway/evidence)")
     if slurm.get("updating"):
         yield row(
             "",
@@ -146,6 +153,8 @@ def _acceptance(last: Mapping[str, Any] | None) -> str:
 def _reservation(one: Mapping[str, Any]) -> str:
     text = f"{one['id']} {one['state']}, {one['free']} of {one['total']} free"
     left = one["seconds_left"]
+    if left is not None and one.get("is_block"):
+        return f"{text}, {duration(max(0.0, left - BLOCK_TAIL_S))} until EC2 ends its nodes, {duration(left)} left"
     return f"{text}, {duration(left)} left" if left is not None else f"{text}, no end"
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPOSITORY, Finished, LoopbackSlurm, free_ports, loopback_slurm, make_programs, make_scenario
+from conftest import REPOSITORY, Finished, LoopbackSlurm, loopback_slurm, make_programs, make_scenario
+
+from tests.loopback_slurm import free_ports
 
 pytestmark = pytest.mark.hosts
 Run = Callable[..., Finished]
@@ -256,7 +258,8 @@ def test_locate_drains_only_when_told_and_never_twice(slurm: LoopbackSlurm, tmp_
             command(slurm, "run", "--resume", str(done.directory), "--drain", "--json"), tmp_path / "runs"
         )
         assert json.loads(resumed.out)["nodes"] == done.report["nodes"]
-        assert "gpu-3: drained; when it is repaired: scontrol update nodename=gpu-3 state=resume" in resumed.err
+        assert "gpu-3: drained: ParallelCluster replaces its instance once its jobs have ended" in resumed.err
+        assert "when it is repaired: scontrol update nodename=gpu-3 state=resume" in resumed.err
         reason = slurm.call("scontrol", "show", "node", "gpu-3")
         assert f"Reason=acceptance {done.directory.name}: slow: " in reason
         assert slurm.call("sinfo", "-h", "-N", "-t", "drain", "-o", "%N").split() == ["gpu-3"]

@@ -159,8 +159,8 @@ def test_slurm_files_are_laid_out_as_by_parallelcluster(tmp_path: Path) -> None:
         "include pcluster/slurm_parallelcluster_prep_partition.conf\n"
     )
     assert (etc / "pcluster/slurm_parallelcluster_train_partition.conf").read_text().splitlines() == [
-        "NodeName=train-st-gpu-1 NodeAddr=10.0.1.1 CPUs=192 RealMemory=1992294 Feature=static,p5.48xlarge,gpu,efa Weight=1 State=UNKNOWN Gres=gpu:h100:8",
-        "NodeName=train-st-gpu-2 NodeAddr=10.0.1.2 CPUs=192 RealMemory=1992294 Feature=static,p5.48xlarge,gpu,efa Weight=1 State=UNKNOWN Gres=gpu:h100:8",
+        "NodeName=train-st-gpu-1 CPUs=192 RealMemory=1992294 Feature=static,p5.48xlarge,gpu,efa Weight=1 State=UNKNOWN Gres=gpu:h100:8",
+        "NodeName=train-st-gpu-2 CPUs=192 RealMemory=1992294 Feature=static,p5.48xlarge,gpu,efa Weight=1 State=UNKNOWN Gres=gpu:h100:8",
         "NodeSet=train_nodes Nodes=train-st-gpu-1,train-st-gpu-2",
         "PartitionName=train Nodes=train_nodes MaxTime=INFINITE State=UP Default=YES",
     ]

@@ -23,98 +23,9 @@ from slipway.bundle import instance_facts
 from slipway.settings import load_settings
 
 from .conftest import ROOT
+from .health_node import DRIVER, P5, PROGRAMS, FakeNode
 
 RECORDED = Path(__file__).with_name("nvidia_smi")
-STANDIN = ROOT / "rehearsal/standins/nvidia-smi"
-P5 = {"gpus": 8, "efa_interfaces": 32, "nvlink_links": 18, "nvme_gb": 30400}
-DRIVER = "580.159.04"
-# What the programs of a healthy p5 node say (pgrep: no job runs); a test replaces one to break something.
-PROGRAMS = {
-    "stat": "echo '1000 600'",
-    "pgrep": "exit 1",
-    "chronyc": "echo 'A9FEA97B,169.254.169.123,4,1732800000.1,0.000012,-0.00001,0.00003,1.0,0.0,0.1,0.0003,0.0002,16.1,Normal'",
-    "systemctl": "echo active",
-    "nv-fabricmanager": f"echo 'Fabric Manager version is : {DRIVER}'",
-    "journalctl": "cat kernel.log",
-    "sinfo": "cat nodes",
-    "scontrol": 'echo "$@" >>calls; exit 0',
-}
-
-
-class FakeNode:
-    """A folder that looks like a p5 node to slipway-health; ``say`` and ``gpus`` break it."""
-
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.root = root
-        self.bin = root / "bin"
-        self.bin.mkdir()
-        monkeypatch.setattr(ask, "PATH", f"{self.bin}:/usr/bin:/bin")
-        monkeypatch.chdir(root)
-        shutil.copy(STANDIN, self.bin / "nvidia-smi")
-        for name, script in PROGRAMS.items():
-            self.say(name, script)
-        (root / "kernel.log").write_text("")
-        (root / "calls").write_text("")
-        self.nodes(("n1", "idle", "none"), ("n2", "idle", "none"), ("n3", "mixed", "none"), ("n4", "idle", "none"))
-        self.gpus(persistence=True)
-        for number in range(32):
-            device = root / f"sys/class/infiniband/rdmap{number}s0/device"
-            device.mkdir(parents=True)
-            (device / "uevent").write_text("DRIVER=efa\n")
-        self.write("cfnconfig", "cfn_instance_type=p5.48xlarge\nscheduler_queue_name=train\n")
-        self.write("node.env", "FSX_MOUNT=/fsx\nHEALTH_DRAIN=true\n")
-        self.write("nodename", "n1\n")
-        self.write("mounts", "lustre /fsx lustre rw,flock 0 0\n/dev/vg /scratch ext4 rw 0 0\n")
-        queues = {"train": {"instance_type": "p5.48xlarge", "efa": True}}
-        types = {"p5.48xlarge": P5, "m5.large": {"gpus": 0, "efa_interfaces": 0, "nvlink_links": 0, "nvme_gb": 0}}
-        self.write("instances.json", json.dumps({"queues": queues, "instance_types": types}))
-        self.places = facts.Places(
-            node_env=root / "node.env",
-            cfnconfig=root / "cfnconfig",
-            slurm_nodename=root / "nodename",
-            instances=root / "instances.json",
-            sysfs=root / "sys",
-            mounts=root / "mounts",
-            imds="http://127.0.0.1:9",  # the discard port: refused at once
-            state=root / "run",
-            result=root / "lib/health.json",
-            textfile=root / "textfile/health.prom",
-            log=root / "log/health.log",
-        )
-
-    def write(self, name: str, text: str) -> None:
-        (self.root / name).write_text(text)
-
-    def say(self, name: str, script: str) -> None:
-        """Replace a program by a line of shell, or take it away (an empty line)."""
-        path = self.bin / name
-        path.write_text(f"#!/bin/sh\ncd {self.root}\n{script}\n")
-        path.chmod(0o755 if script else 0o644)
-
-    def gpus(self, **state: Any) -> None:
-        (self.bin / "gpus.json").write_text(json.dumps(state))
-
-    def nodes(self, *rows: tuple[str, str, str]) -> None:
-        self.write("nodes", "".join("|".join(row) + "\n" for row in rows))
-
-    def run(self, *arguments: str) -> int:
-        code: int = cli.main(list(arguments) or ["--record"], self.places)
-        return code
-
-    @property
-    def result(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self.places.result.read_text())
-        return told
-
-    def check(self, name: str) -> dict[str, Any]:
-        """Run once and return one check's result."""
-        self.run()
-        return next(one for one in self.result["checks"] if one["check"] == name)
-
-    @property
-    def calls(self) -> list[str]:
-        """What scontrol was told."""
-        return (self.root / "calls").read_text().splitlines()
 
 
 @pytest.fixture
@@ -487,6 +398,7 @@ def broken(node: FakeNode) -> None:
     node.gpus(persistence=True, gpu={"3": {"volatile_uncorrectable": 12}})
 
 
+NOT_NOTED = "not drained: scontrol did not note it in the node's comment"
 OURS = "slipway: gpu 3: 12 uncorrectable ECC errors (limit 0 errors, no flag)"
 
 
@@ -541,7 +453,7 @@ def test_many_drained_nodes_look_like_one_cause(node: FakeNode) -> None:
     node.nodes(("n1", "idle", "none"), ("n2", "drained", "slipway: x"), ("n3", "idle", "none"), ("n4", "idle", "none"))
     node.run()
     assert node.calls == []
-    assert node.result["action"].startswith("not drained: 1 of 4 nodes are drained by Slipway already")
+    assert node.result["action"].startswith("not drained: 1 of 4 nodes were drained by Slipway in the last 6 h")
     assert node.result["status"] == "fail"
 
 
@@ -559,8 +471,10 @@ def test_drain_can_be_off(node: FakeNode) -> None:
         ("sinfo", "exit 1", "Slurm does not answer"),
         ("sinfo", "sleep 30", "Slurm does not answer"),
         ("sinfo", "echo 'n7|idle|none'", "Slurm does not know n1"),
-        ("scontrol", "echo Access denied; exit 1", "scontrol did not drain: Access denied"),
-        ("scontrol", "sleep 30", "scontrol did not drain: hangs"),
+        ("scontrol", "case $* in *state=*) echo Access denied; exit 1;; esac", "scontrol did not drain: Access denied"),
+        ("scontrol", "case $* in *state=*) sleep 30;; esac", "scontrol did not drain: hangs"),
+        ("scontrol", "echo Access denied; exit 1", f"{NOT_NOTED}: Access denied"),
+        ("scontrol", "sleep 30", f"{NOT_NOTED}: hangs"),
     ],
 )
 def test_slurm_that_does_not_do_it_is_asked_again(
@@ -576,63 +490,148 @@ def test_slurm_that_does_not_do_it_is_asked_again(
     assert node.calls == [f"update nodename=n1 state=drain reason={OURS}"]
 
 
-def healed(node: FakeNode, *, resume: bool) -> None:
-    """Drained because /fsx was away, which is good again."""
-    node.write("node.env", f"HEALTH_RESUME={str(resume).lower()}\n")
-    mounts = (node.root / "mounts").read_text()
-    node.write("mounts", "/dev/vg /scratch ext4 rw 0 0\n")
-    for _ in range(3):
-        node.run()
-    assert node.calls == [
-        "update nodename=n1 state=drain reason=slipway: /fsx is not mounted (limit mounted rw; warns at 95 %)"
-    ]
-    node.nodes(
-        ("n1", "drained", "slipway: /fsx is not mounted (limit mounted rw; warns at 95 %)"), ("n2", "idle", "none")
-    )
-    node.write("mounts", mounts)
-
-
-def test_nothing_is_resumed_by_default(node: FakeNode) -> None:
-    healed(node, resume=False)
+@pytest.mark.parametrize(
+    ("file", "text", "check"),
+    [
+        ("mounts", "/dev/vg /scratch ext4 rw 0 0\n", "fsx"),
+        ("bin/chronyc", "#!/bin/sh\necho 'A,B,4,1,99.0,1'\n", "clock"),
+    ],
+)
+def test_never_drained_for_what_may_pass_or_what_nodes_share(node: FakeNode, file: str, text: str, check: str) -> None:
+    node.write(file, text)
     for _ in range(5):
-        assert node.run() == 0
-    assert len(node.calls) == 1
-
-
-def test_what_passed_by_itself_is_resumed_when_asked_for(node: FakeNode) -> None:
-    healed(node, resume=True)
-    node.run()
-    assert node.result["action"] == "good again for 1 of 3 runs"
-    node.say("scontrol", "exit 1")
-    node.run()
-    node.run()
-    assert node.result["action"] == "scontrol did not resume: "
-    node.say("scontrol", PROGRAMS["scontrol"])
-    node.run()
-    assert node.calls[1:] == ["update nodename=n1 state=resume"]
-    node.nodes(("n1", "idle", "none"))
-    node.run()
-    assert node.result["action"] == "nothing to do"
-
-
-def test_never_resumed_from_the_reason_of_somebody_else(node: FakeNode) -> None:
-    healed(node, resume=True)
-    node.nodes(("n1", "drained", "admin: keep off"))
-    for _ in range(4):
-        node.run()
-    assert len(node.calls) == 1
-
-
-def test_hardware_faults_are_never_resumed(node: FakeNode) -> None:
-    node.write("node.env", "HEALTH_RESUME=true\n")
+        assert node.run() == 1
+    assert {one["check"] for one in node.result["checks"] if one["status"] == "fail"} == {check}
+    assert node.calls == []
+    assert node.result["action"] == "never drained for what may pass or what nodes share"
     broken(node)
     node.run()
-    node.nodes(("n1", "drained", OURS))
-    node.gpus(persistence=True)
-    for _ in range(4):
-        node.run()
-    assert len(node.calls) == 1
-    assert node.result["action"] == f"stays drained for an operator ({OURS})"
+    assert node.calls == [f"update nodename=n1 state=drain reason={OURS}"], (
+        "a fault of the hardware drains all the same"
+    )
+
+
+NOW_NOTED = [
+    # notes of the other nodes in hours ago, per day, nodes -> what the action begins with
+    ({}, 4, 4, "drained: "),
+    ({"n2": [1]}, 4, 4, "not drained: 1 of 4 nodes were drained by Slipway in the last 6 h or are being replaced"),
+    ({"n2": [7]}, 4, 4, "drained: "),
+    ({"n2": [1], "n3": [2]}, 4, 16, "drained: "),
+    ({"n2": [1, 2], "n3": [2, 3]}, 9, 16, "not drained: 4 of 16 nodes"),
+    (
+        {"n2": [23], "n3": [20], "n4": [12, 7]},
+        4,
+        16,
+        "not drained: 4 drains in the last 24 h, health.replacements_per_",
+    ),
+    ({"n2": [25], "n3": [20], "n4": [12, 7]}, 4, 16, "drained: "),
+    ({"n1": [1]}, 4, 4, "not drained: 1 of 4 nodes"),  # the machine behind the name was replaced, and is as bad
+]
+
+
+@pytest.mark.parametrize(("notes", "per_day", "count", "action"), NOW_NOTED)
+def test_two_brakes_count_notes_that_outlive_a_replacement(
+    node: FakeNode, notes: dict[str, list[int]], per_day: int, count: int, action: str
+) -> None:
+    node.write("node.env", f"HEALTH_REPLACEMENTS_PER_DAY={per_day}\n")
+    names = [f"n{number}" for number in range(1, count + 1)]
+    node.nodes(*((name, "idle", "none") for name in names))
+    text = {name: ",".join(f"{time.time() - hour * 3600:.0f}" for hour in hours) for name, hours in notes.items()}
+    node.write("comments", "".join(f"{n} slipway-drains={text[n]} rack 7\n" if n in text else f"{n}\n" for n in names))
+    broken(node)
+    node.run()
+    assert node.result["action"].startswith(action)
+    assert bool(node.calls) == action.startswith("drained")
+
+
+def test_without_replacement_a_day_has_no_bound(node: FakeNode) -> None:
+    node.write("node.env", "HEALTH_REPLACEMENTS_PER_DAY=1\nHEALTH_REPLACED=false\n")
+    node.nodes(*((f"n{number}", "idle", "none") for number in range(1, 17)))
+    node.write("comments", f"n1\nn2 slipway-drains={time.time() - 10 * 3600:.0f}\n")
+    broken(node)
+    node.run()
+    assert node.result["action"].startswith("drained: ")
+
+
+def test_a_node_that_parallelcluster_replaces_counts_without_a_note(node: FakeNode) -> None:
+    replaced = "Static node maintenance: unhealthy node is being replaced"
+    node.nodes(("n1", "idle", "none"), ("n2", "down*", replaced), ("n3", "idle", "none"), ("n4", "idle", "none"))
+    broken(node)
+    node.run()
+    assert node.calls == []
+    assert node.result["action"].startswith("not drained: 1 of 4 nodes")
+
+
+def test_nodes_that_drain_at_the_same_moment_do_not_go_over_the_limit(node: FakeNode) -> None:
+    """Another node's note appears between the first look and the node's own note: it takes its own back."""
+    node.write("comments", "n1 rack 7\n")
+    broken(node)
+    # What this node noted is not in the stand-in's answer: two drains of others are above the limit by themselves.
+    node.say("scontrol", f'echo "$@" >>calls; echo "n2 slipway-drains={time.time():.0f},{time.time():.0f}" >>comments')
+    node.run()
+    assert node.calls == []
+    comments = [line for line in (node.root / "calls").read_text().splitlines() if "comment=" in line]
+    assert comments[0].startswith("update nodename=n1 comment=slipway-drains=")
+    assert comments[0].endswith(" rack 7")
+    assert comments[1] == "update nodename=n1 comment=rack 7"
+
+
+def with_shared_files(node: FakeNode) -> Path:
+    shared = node.root / "shared"
+    shared.mkdir()
+    node.write("node.env", f"FSX_MOUNT={shared}\n")
+    node.write("mounts", f"lustre {shared} lustre rw,flock 0 0\n/dev/vg /scratch ext4 rw 0 0\n")
+    return shared
+
+
+def test_evidence_is_saved_before_the_drain(node: FakeNode) -> None:
+    shared = with_shared_files(node)
+    node.write("kernel.log", "Xid line of the kernel\n")
+    counters = node.root / "sys/class/infiniband/rdmap0s0/ports/1/hw_counters"
+    counters.mkdir(parents=True)
+    (counters / "rdma_write_wr_err").write_text("12\n")
+    node.say("scontrol", f'case "$*" in *state=drain*) ls {shared}/logs/slipway/evidence/n1 >then ;; esac')
+    broken(node)
+    node.run()
+    (file,) = (shared / "logs/slipway/evidence/n1").iterdir()
+    assert (node.root / "then").read_text() == f"{file.name}\n", "it was there when the node was drained"
+    assert node.result["action"] == f"drained: {OURS}; evidence: {file}"
+    text = file.read_text()
+    for part in (f"==> drained for <==\n{OURS}", "Xid line of the kernel", "==> nvidia-smi -q <==", "Driver Version"):
+        assert part in text, part
+    assert "hw_counters/rdma_write_wr_err:12" in text
+    assert "12 uncorrectable ECC errors" in text.partition("==> health report <==")[2]
+
+
+def test_evidence_stays_bounded(node: FakeNode) -> None:
+    folder = with_shared_files(node) / "logs/slipway/evidence/n1"
+    folder.mkdir(parents=True)
+    for day in range(10, 20):
+        (folder / f"2026-01-{day}T00-00-00Z.log").write_text("old")
+    node.say("journalctl", "yes 'kernel: line' | head -c 5000000")
+    broken(node)
+    node.run()
+    names = sorted(path.name for path in folder.iterdir())
+    assert len(names) == 5
+    assert names[0] == "2026-01-16T00-00-00Z.log"
+    assert (folder / names[-1]).stat().st_size < 2 << 20
+
+
+@pytest.mark.parametrize("way", ["unmounted", "full"])
+def test_evidence_without_the_shared_file_system_is_on_the_node_and_in_cloudwatch(node: FakeNode, way: str) -> None:
+    shared = with_shared_files(node)
+    if way == "unmounted":
+        node.write("mounts", "/dev/vg /scratch ext4 rw 0 0\n")
+    else:
+        node.say("cp", "echo 'No space left on device' >&2; exit 1")
+    broken(node)
+    node.run()
+    assert (
+        f"evidence: {node.places.evidence} (also in CloudWatch), as {shared} does not take it"
+        in (node.result["action"])
+    )
+    assert "==> nvidia-smi -q <==" in node.places.evidence.read_text()
+    assert len(node.calls) == 1, "it is drained all the same"
 
 
 def test_reason_is_one_plain_line() -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "nodes/status/node_status.py"
-SINFO = "gpu-1|train*|idle|none\ngpu-1|debug|idle|none\ngpu-2|train*|drained|health: gpu_count 7 of 8\ngpu-3|train*|idle~|none"
+SINFO = """\
+gpu-1|train*|idle|up|Unknown|none
+gpu-1|debug|idle|inact|Unknown|none
+gpu-2|train*|drained|up|2026-11-28T15:51:28|health: gpu_count 7 of 8 | and more
+gpu-3|train*|idle~|up|Unknown|none"""
+COMMENTS = "gpu-1    slipway-drains=1000,{now} rack 7\ngpu-1    slipway-drains=1000,{now} rack 7\ngpu-2   (null)\ngpu-3"
 SQUEUE = "RUNNING|training||gpu-1\nPENDING|training||\nPENDING|slipway-update|gpu-2|\nRUNNING|slipway-update||gpu-1"
 
 
@@ -67,9 +73,16 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 def head(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
     """A head node with Slurm's commands of the tests, and the states of its compute nodes."""
     node.record(step("headnode/10-fsx-layout"), step("headnode/90-report"))
-    for name, text in (("sinfo", SINFO), ("squeue", SQUEUE)):
-        put(node.root / f"bin/{name}", f"#!/bin/sh\ncat <<'X'\n{text}\nX\n")
+    comments = COMMENTS.format(now=int(time.time()))
+    put(node.root / "bin/squeue", f"#!/bin/sh\ncat <<'X'\n{SQUEUE}\nX\n")
+    script = f"case $* in *Comment*) cat <<'X'\n{comments}\nX\n;; *) cat <<'X'\n{SINFO}\nX\n;; esac\n"
+    put(node.root / "bin/sinfo", f"#!/bin/sh\n{script}")
+    put(node.root / "bin/fleet", '#!/bin/sh\necho \'{\n "status": "PROTECTED"\n}\'\n')
+    for name in ("sinfo", "squeue", "fleet"):
         (node.root / f"bin/{name}").chmod(0o755)
+    fleet = node.program.fleet
+    monkeypatch.setattr(fleet, "FLEET_STATUS", str(node.root / "bin/fleet"))
+    monkeypatch.setattr(fleet, "CLUSTERMGTD_LOG", node.root / "clustermgtd")
     monkeypatch.setenv("PATH", f"{node.root / 'bin'}:{os.environ['PATH']}")
     return node
 
@@ -139,9 +152,16 @@ def test_the_head_node_knows_slurm_the_others_and_the_last_acceptance(head: Node
         os.chown(head.fsx / "results/20261128-3", 1000, 1000)
     # The reader of the shared file system is a process of its own: it finds the mount as the node's own one would.
     found = head.program.own() | {"slurm": head.program.slurm()} | head.program.shared(head.fsx)
+    assert found["slurm"]["nodes"][1].pop("reason_age_s") == pytest.approx(
+        time.time() - time.mktime(time.strptime("2026-11-28T15:51:28", "%Y-%m-%dT%H:%M:%S")), abs=30
+    )
+    assert found["slurm"]["partitions"] == {"train": "up", "debug": "inact"}
+    assert found["slurm"]["drains"] == {"gpu-1": 1}, "of the last 24 hours, each node once"
+    assert found["slurm"]["fleet"] == "PROTECTED"
+    assert found["slurm"]["up_s"] > 0
     assert found["slurm"]["nodes"] == [
         {"name": "gpu-1", "partition": "train", "state": "idle"},
-        {"name": "gpu-2", "partition": "train", "state": "drained", "reason": "health: gpu_count 7 of 8"},
+        {"name": "gpu-2", "partition": "train", "state": "drained", "reason": "health: gpu_count 7 of 8 | and more"},
         {"name": "gpu-3", "partition": "train", "state": "idle~"},
     ]
     assert found["slurm"]["jobs"] == {"running": 1, "pending": 1}
@@ -214,3 +234,56 @@ def test_the_program_itself(tmp_path: Path) -> None:
     assert json.loads(zlib.decompress(base64.b64decode(packed)))["schema"] == 1
     done = subprocess.run([sys.executable, str(PROGRAM), "--shared"], capture_output=True, text=True, check=True)
     assert set(json.loads(done.stdout)) == {"nodes", "acceptance"}
+
+
+LOGGED = """\
+{old},000 - [slurm_plugin.clustermgtd:_maintain_nodes] - INFO - Found the following unhealthy static nodes: (x1) ['a-1(b)']
+{now},123 - [slurm_plugin.clustermgtd:_maintain_nodes] - INFO - Found the following unhealthy static nodes: (x2) ['a-1(10.0.0.5)', 'a-2(a-2)']
+{now},124 - [slurm_plugin.clustermgtd:_maintain_nodes] - INFO - Found the following unhealthy dynamic nodes: (x1) ['d(b)']
+{now},125 - [slurm_plugin.clustermgtd:_maintain_nodes] - INFO - Found the following unhealthy static nodes: (x1) ['a-1(10.0.0.6)']
+{now},125 - [slurm_plugin.clustermgtd:_maintain_nodes] - INFO - Found the following unhealthy static nodes: (x1) [torn
+not a line of the log
+"""
+
+
+def test_launches_are_counted_from_clustermgtds_log(head: Node) -> None:
+    now = time.time()
+    old, recent = (time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - ago)) for ago in (90_000, 60))
+    put(head.root / "clustermgtd", LOGGED.format(old=old, now=recent))
+    assert head.program.slurm()["launches"] == {"a-1": 2, "a-2": 1}
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo no JSON", "echo '[]'", ""])
+def test_a_fleet_status_that_is_not_said_is_empty(head: Node, script: str) -> None:
+    put(head.root / "bin/fleet", f"#!/bin/sh\n{script}\n")
+    assert head.program.slurm()["fleet"] == ""
+    assert head.program.slurm()["error"] == ""
+
+
+ACCOUNTED = "AccountingStorageType   = accounting_storage/slurmdbd\nAccountingStorageHost   = db-host\n"
+ACCOUNTED += "AccountingStoragePort   = 6819"
+
+
+@pytest.mark.parametrize(
+    ("config", "sacctmgr", "said"),
+    [
+        ("AccountingStorageType   = accounting_storage/none", "exit 1", ""),
+        (ACCOUNTED, "echo 'ml|10.0.0.4|6817|9984'", ""),
+        (ACCOUNTED, "exit 0", "slurmdbd at db-host:6819 knows no cluster"),
+        (
+            ACCOUNTED,
+            "echo 'sacctmgr: error: Sending PersistInit msg: Connection refused' >&2; exit 1",
+            "slurmdbd at db-host:6819 does not answer: sacctmgr: error: Sending PersistInit msg: Connection refused",
+        ),
+        (ACCOUNTED, "exec sleep 30", "sacctmgr did not answer within 0.5 s"),
+    ],
+)
+def test_slurmdbd_is_asked_where_there_is_one(
+    head: Node, monkeypatch: pytest.MonkeyPatch, config: str, sacctmgr: str, said: str
+) -> None:
+    for name, script in (("scontrol", f"cat <<'X'\n{config}\nX"), ("sacctmgr", sacctmgr)):
+        put(head.root / f"bin/{name}", f"#!/bin/sh\n{script}\n")
+        (head.root / f"bin/{name}").chmod(0o755)
+    monkeypatch.setattr(head.program, "SLURM_TIMEOUT_S", 0.5 if "sleep" in sacctmgr else 10)
+    text = head.program.accounting.problem(head.program._slurm, head.program._why)
+    assert said in text if said else text == ""

@@ -98,7 +98,7 @@ class Workflows(Engine):
         self.wait(lambda: self.states()[SPARE].endswith("~"))
         self.see("failed set-up", "timeout 60 srun --partition=spare hostname")
         self.wait(lambda: not self.fleet.hosts.get(SPARE))
-        self.saw["failures"] = self.hosts.dynamic.failures if self.hosts.dynamic else None
+        self.saw["failures"] = self.hosts.daemon.failures if self.hosts.daemon else None
         self.saw["instances at the end"] = self.instances()
         self.saw["group"] = self.fleet.group
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rehearsal.engine import dynamic
+from rehearsal.engine import clustermgtd, dynamic
 from rehearsal.engine.configuration import Node, host_spec, judged_nodes, node_names, planned_nodes, power_saving
 from rehearsal.engine.dynamic import DynamicNodes
 from rehearsal.engine.instances import Instance, LaunchFailed
@@ -69,9 +69,9 @@ class Head:
         self.told: list[str] = []
         self.deaf = 0
 
-    def exec(self, argv: list[str], timeout_s: float) -> Any:
+    def exec(self, argv: list[str], timeout_s: float, stdin: bytes = b"") -> Any:
         self.deaf -= 1
-        if self.deaf < 0:
+        if self.deaf < 0 and argv[0] == "scontrol":
             self.told.append(" ".join(argv[2:]))
         return type("Done", (), {"ok": self.deaf < 0, "stderr": "Unable to contact slurm controller"})()
 
@@ -136,11 +136,14 @@ class Cluster:
         self.machines, self.account, self.kept = Machines(), Account(), list[str]()
         self.launch, self.terminate = self.account.launch, self.account.terminate
         self.set_up: Callable[[Any, Node], None] = lambda _host, _node: None
+        progress = Progress(Console(file=io.StringIO()), time.monotonic())
+        self.daemon = clustermgtd.Clustermgtd(self.machines, progress)  # type: ignore[arg-type]
         self.nodes = DynamicNodes(
             self.machines,  # type: ignore[arg-type]
             [ONE, TWO, node(1, "more")],
             self,
-            Progress(Console(file=io.StringIO()), time.monotonic()),
+            progress,
+            self.daemon,
             most=2,
         )
 
@@ -191,7 +194,7 @@ def test_a_node_that_still_boots_is_ended_at_once_and_is_no_failure(cluster: Clu
     cluster.suspend(ONE.name)
     until(lambda: not cluster.account.running)
     assert cluster.machines.log == [f"boot {ONE.name}", f"end {ONE.name}"]
-    assert (cluster.nodes.failures, cluster.machines.head.told) == ([], [])
+    assert (cluster.daemon.failures, cluster.machines.head.told) == ([], [])
 
 
 def test_a_node_asked_for_again_waits_until_its_last_host_has_gone(cluster: Cluster) -> None:
@@ -212,13 +215,13 @@ def test_a_set_up_that_fails_is_told_once_and_slurm_gets_the_node_back(cluster: 
         raise NodeFailed(one.name, "s3://b/k", 1, "compute/30-nccl", [], "a custom action failed")
 
     cluster.set_up = fail
-    for time_ in range(1, dynamic.PROTECTED_FAILURES + 1):
+    for time_ in range(1, clustermgtd.PROTECTED_FAILURES + 1):
         cluster.resume(TWO.name)
         until(lambda time_=time_: len(cluster.machines.head.told) >= 2 * time_)
-    until(lambda: len(cluster.machines.head.told) == 2 * dynamic.PROTECTED_FAILURES + 1)
+    until(lambda: len(cluster.machines.head.told) == 2 * clustermgtd.PROTECTED_FAILURES + 1)
     down = [f"nodename={TWO.name} state=down reason={dynamic.REASON}", f"nodename={TWO.name} state=power_down_force"]
-    assert cluster.machines.head.told == [*down * dynamic.PROTECTED_FAILURES, "partitionname=train state=inactive"]
-    (failure,) = cluster.nodes.failures
+    assert cluster.machines.head.told == [*down * clustermgtd.PROTECTED_FAILURES, "partitionname=train state=inactive"]
+    (failure,) = cluster.daemon.failures
     assert failure.startswith(f"{TWO.name}: s3://b/k: a custom action failed (exit 1)")
     assert not cluster.account.running
     assert not cluster.machines.hosts
@@ -231,7 +234,7 @@ def test_a_file_system_that_is_full_is_a_failure_too(cluster: Cluster) -> None:
     cluster.set_up = full
     cluster.resume(ONE.name)
     until(lambda: len(cluster.machines.head.told) == 2)
-    assert cluster.nodes.failures == [f"{ONE.name}: [Errno 28] No space left on device"]
+    assert cluster.daemon.failures == [f"{ONE.name}: [Errno 28] No space left on device"]
 
 
 def test_a_host_that_dies_is_given_up_and_counts_as_no_failed_set_up(cluster: Cluster) -> None:
@@ -240,12 +243,12 @@ def test_a_host_that_dies_is_given_up_and_counts_as_no_failed_set_up(cluster: Cl
     cluster.machines.hosts[ONE.name].dead.set()
     until(lambda: len(cluster.machines.head.told) == 2)
     assert cluster.machines.head.told[1] == f"nodename={ONE.name} state=power_down_force"
-    assert cluster.nodes.failures == []
+    assert cluster.daemon.failures == []
     assert cluster.resume(ONE.name)[ONE.name] == {"address": "10.0.0.2"}, "and it can come again"
 
 
 def test_slurm_is_told_when_it_answers_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic, "SLURM_PAUSE_S", 0.01)
+    monkeypatch.setattr(clustermgtd, "SLURM_PAUSE_S", 0.01)
     cluster.machines.head.deaf = 3
     cluster.resume(ONE.name)
     until(lambda: f"slurmd {ONE.name}" in cluster.machines.log)
@@ -254,7 +257,7 @@ def test_slurm_is_told_when_it_answers_again(cluster: Cluster, monkeypatch: pyte
 
 
 def test_slurm_that_never_answers_is_told_to_the_user(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic, "SLURM_TRIES_S", 0.0)
+    monkeypatch.setattr(clustermgtd, "SLURM_TRIES_S", 0.0)
     said: list[str] = []
     monkeypatch.setattr(Progress, "say", lambda _self, text, _style="": said.append(text))
     cluster.machines.head.deaf = 2
@@ -295,7 +298,7 @@ def test_the_end_ends_what_runs_and_what_boots(cluster: Cluster) -> None:
     until(lambda: f"boot {TWO.name}" in cluster.machines.log)
     cluster.nodes.stop()
     assert cluster.account.running == {}
-    assert cluster.nodes.failures == []
+    assert cluster.daemon.failures == []
 
 
 # ---- which nodes ----

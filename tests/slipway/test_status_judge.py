@@ -66,6 +66,14 @@ def in_slurm(word: str, reason: str = "") -> dict[str, Any]:
     return slurm(nodes=[{"name": "gpu-1", "partition": "train", "state": word, "reason": reason}])
 
 
+def fsx_row(state: str, kind: str = "file system") -> dict[str, Any]:
+    return {"kind": kind, "id": "x-1", "what": "w", "state": state, "reason": "why", "repair": "mend it"}
+
+
+def block(minutes: float) -> dict[str, Any]:
+    return {"id": "cr-1", "state": "active", "is_block": True, "seconds_left": 60.0 * minutes + 1}
+
+
 STEP = {"step": "compute/30-nccl", "status": "failed", "exit": 1, "log": "/var/log/x.log", "hint": "mend it"}
 
 CASES: list[tuple[Findings, str, str]] = [
@@ -98,7 +106,6 @@ CASES: list[tuple[Findings, str, str]] = [
     (findings(node=in_slurm("idle*")), "degraded", "gpu-1: idle* in Slurm"),
     (findings(node=in_slurm("allocated")), "good", ""),
     (findings(node=in_slurm("idle~")), "good", ""),
-    (findings(node=in_slurm("down~")), "good", ""),
     (findings(node={"fsx_error": "/fsx did not answer within 10 s"}), "degraded", "/fsx did not answer"),
     (findings(node=compute(bad_steps=[STEP])), "failed", "gpu-1: step compute/30-nccl failed"),
     (
@@ -133,7 +140,98 @@ CASES: list[tuple[Findings, str, str]] = [
     (findings(node={"acceptance": None}), "good", ""),
     (findings(reservations=[{"id": "cr-1", "state": "expired"}]), "failed", "reservation cr-1: it is expired"),
     (findings(reservations=[{"id": "cr-1", "state": "active"}]), "good", ""),
+    (
+        findings(node={"accounting_error": "slurmdbd at x:6819 does not answer"}),
+        "degraded",
+        "accounting: slurmdbd at x",
+    ),
+    (findings(node={"remote_write": {"sent": 9, "refused": 0, "retried": 2}}), "good", ""),
+    (
+        findings(node={"remote_write": {"sent": 9, "refused": 753, "retried": 0, "why": "HTTP status 400: limit"}}),
+        "degraded",
+        "metrics: Managed Prometheus refused 753 samples in 15 min, they are lost; 9 sent: HTTP status 400: limit",
+    ),
+    (findings(node={"remote_write": {"sent": 0, "refused": 0, "retried": 8}}), "degraded", "8 were sent again"),
+    (findings(node={"remote_write": {"error": "Prometheus does not say"}}), "degraded", "status slipway-prometheus"),
+    (findings(node={"remote_write": None}), "good", ""),
+    (findings(file_systems=[fsx_row("AVAILABLE"), fsx_row("AVAILABLE", "association")]), "good", ""),
+    (findings(file_systems=[fsx_row("UPDATING")]), "busy", "file system x-1: it is UPDATING"),
+    (findings(file_systems=[fsx_row("MISCONFIGURED_UNAVAILABLE")]), "failed", "w is MISCONFIGURED_UNAVAILABLE: why"),
+    (findings(file_systems=[fsx_row("MISCONFIGURED", "association")]), "degraded", "MISCONFIGURED: why mend it"),
+    (findings(reservations=[block(71)]), "good", ""),
+    (
+        findings(reservations=[block(69)]),
+        "degraded",
+        "EC2 ends the block's instances in 39 min 1 s, 30 min before its end",
+    ),
+    (findings(reservations=[block(31)]), "degraded", "in 1 min"),
+    (findings(reservations=[block(25)]), "failed", "the last 30 minutes of the block have begun"),
+    (findings(reservations=[{**block(25), "is_block": False}]), "good", ""),
+    (findings(reservations=[{**block(25), "state": "scheduled"}]), "good", ""),
 ]
+
+
+ICE = "(Code:InsufficientInstanceCapacity)Failure when resuming nodes"
+TIMEOUT = "ResumeTimeout reached"
+MAINTENANCE = "Static node maintenance: unhealthy node is being replaced"
+STATIC, DYNAMIC = "train-st-gpu-1", "train-dy-gpu-1"
+
+
+def fleet(state: str, reason: str = "", *, name: str = STATIC, age_s: float | None = 100, **more: Any) -> Findings:
+    """A fleet of one node, as fleet.py of the head node says it."""
+    one = {"name": name, "partition": "train", "state": state}
+    one |= {"reason": reason, "reason_age_s": age_s} if reason else {}
+    full = {"nodes": [one], "partitions": {"train": "up"}, "fleet": "RUNNING", "up_s": 86400.0, **more}
+    return findings(node={**slurm(**full), "nodes": []})
+
+
+START = "pcluster update-compute-fleet --cluster-name ml --status START_REQUESTED"
+FLEET_CASES: list[tuple[Findings, str, tuple[str, ...]]] = [
+    (fleet("idle", partitions={"train": "inact"}, fleet="PROTECTED"), "failed", ("protected mode", "INACTIVE", START)),
+    (fleet("idle~", partitions={"train": "inactive"}), "failed", ("partition train: it is INACTIVE", START)),
+    (fleet("idle~", partitions={"train": "inact"}, fleet="STOPPED"), "failed", ("the fleet was stopped", START)),
+    (fleet("idle", fleet="STARTING"), "busy", ("the fleet is being started",)),
+    (fleet("idle", partitions={"train": "down"}), "degraded", ("it is down: its jobs wait", "partitionname=train")),
+    (fleet("down~", ICE, name=DYNAMIC), "degraded", ("EC2 has no capacity: (Code:Insuff", "slipway preflight")),
+    (fleet("down~", "(Code:UnauthorizedOperation)Failure"), "degraded", ("EC2 launched no machine: (Code:Unauth",)),
+    (fleet("down~", TIMEOUT), "degraded", ("did not join Slurm in time", f"--node {STATIC}")),
+    (fleet("down*", MAINTENANCE, age_s=600), "busy", ("replaces its machine for 10 min",)),
+    (fleet("down~", MAINTENANCE, age_s=2200), "degraded", ("replaces its machine for 36 min", "evidence")),
+    (fleet("down~", MAINTENANCE, age_s=None), "degraded", ("replaces its machine: Static",)),
+    (fleet("down~", "Scheduler health check failed", name=DYNAMIC), "degraded", ("ParallelCluster gave it up",)),
+    (fleet("down*", "Not responding"), "degraded", ("its slurmd does not answer: Not responding",)),
+    (fleet("down~", "bad cable"), "degraded", ("down~ in Slurm: bad cable",)),
+    (fleet("drained~", "slipway: gpu 3: x"), "degraded", ("slipway: gpu 3: x",)),
+    (fleet("down~"), "degraded", ("down~ in Slurm",)),
+    (fleet("down#", "resume"), "good", ()),
+    (fleet("idle~"), "degraded", ("a static node without a machine",)),
+    (fleet("idle~", up_s=900.0), "busy", ("it has no machine yet, 15 min after the head node's start",)),
+    (fleet("idle~", up_s=None), "degraded", ("a static node without a machine",)),
+    (fleet("idle~", name=DYNAMIC), "good", ()),
+    (fleet("idle%", name=DYNAMIC), "good", ()),
+    (fleet("mixed#"), "good", ()),
+    (fleet("maint~"), "good", ()),  # a block that has not begun: the reservation's line says so
+    (fleet("idle", launches={STATIC: 2}), "good", ()),
+    (fleet("idle", launches={STATIC: 3}, drains={STATIC: 2}), "degraded", ("3 times in 24 h, 2 of them after",)),
+    (fleet("idle", launches={f"train-st-gpu-{n}": 5 for n in range(12)}), "degraded", ("4 more nodes are replaced",)),
+]
+
+
+@pytest.mark.parametrize(("found", "word", "parts"), FLEET_CASES, ids=range(len(FLEET_CASES)))
+def test_a_fleet_that_does_not_work_is_not_good(found: Findings, word: str, parts: tuple[str, ...]) -> None:
+    told = problems(found)
+    text = "\n".join(f"{one.where}: {one.text} {one.hint}" for one in told)
+    assert state(told, found) == word, text
+    for part in parts:
+        assert part in text
+    assert bool(told) == bool(parts), text
+    assert exit_code(state(told, found)) == (0 if word == "good" else 1)
+
+
+def test_a_brake_that_keeps_a_broken_node_in_service_is_said() -> None:
+    health = {"status": "fail", "bad": ["gpu-ecc: fail (x)"], "action": "not drained: 1 of 4 nodes were drained"}
+    (one,) = problems(findings(node=compute(health=health)))
+    assert one.text == "health: gpu-ecc: fail (x); not drained: 1 of 4 nodes were drained"
 
 
 @pytest.mark.parametrize(("found", "word", "said"), CASES, ids=[f"{n}-{word}" for n, (_, word, _) in enumerate(CASES)])

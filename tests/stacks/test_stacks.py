@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from nodes.metrics import remote_write
 from slipway.stack_names import STACKS
 from stacks.cluster import AGENT_ACTIONS, OLDER_AGENT_ACTIONS
-from tests.stacks.assembly import ROOT, Assembly, synthesise
+from tests.stacks.assembly import EXAMPLES, ROOT, Assembly, synthesise
 
 CUSTOM_RESOURCES = {"Custom::PclusterCluster", "Custom::ClusterAcceptance"}
 # Actions that AWS cannot tie to a resource.
@@ -270,9 +271,44 @@ def test_secret_and_mirror_are_granted_only_when_named(rehearsal: Assembly, ever
 
 
 def test_alarms_and_budget_only_with_an_address(rehearsal: Assembly, every_part: Assembly) -> None:
-    for kind in ("AWS::SNS::Topic", "AWS::SNS::Subscription", "AWS::CloudWatch::Alarm", "AWS::Budgets::Budget"):
+    for kind in ("AWS::SNS::Topic", "AWS::SNS::Subscription", "AWS::Logs::MetricFilter", "AWS::Budgets::Budget"):
         assert not rehearsal.of_type(kind)
         assert len(every_part.of_type(kind)) == 1
+    assert not rehearsal.of_type("AWS::CloudWatch::Alarm")
+    names = {one["Properties"]["MetricName"] for one in every_part.of_type("AWS::CloudWatch::Alarm")}
+    assert names == {"StatusCheckFailed", "RemoteWriteSamplesRefused"}
+
+
+def test_the_alarm_reads_what_the_head_node_notes(every_part: Assembly, tmp_path: Path) -> None:
+    """The metric filter's fields are those of the line that remote_write.py appends."""
+    (metric_filter,) = every_part.of_type("AWS::Logs::MetricFilter")
+    fields = metric_filter["Properties"]["FilterPattern"].strip("[]").split(", ")
+    remote_write.LOG = tmp_path / "remote-write.log"
+    remote_write.record({"refused": 12, "retried": 3, "sent": 100})
+    words = remote_write.LOG.read_text().split()
+    assert len(words) == len(fields)
+    assert fields[0] == f'kind="{words[0]}"'
+    (transformation,) = metric_filter["Properties"]["MetricTransformations"]
+    assert words[fields.index(transformation["MetricValue"].lstrip("$"))] == "12"
+
+
+def test_the_end_of_a_block_is_an_event_for_the_operators(every_part: Assembly, tmp_path: Path) -> None:
+    def rules(assembly: Assembly) -> list[dict[str, Any]]:
+        found = [one["Properties"] for one in assembly.of_type("AWS::Events::Rule")]
+        return [one for one in found if one.get("EventPattern", {}).get("source") == ["aws.ec2"]]
+
+    assert rules(every_part) == [], "its reservation has no end"
+    settings = tmp_path / "block.yaml"
+    text = EXAMPLES["every-part"].read_text(encoding="utf-8")
+    settings.write_text(text.replace("kind: on-demand", "kind: capacity-block"), encoding="utf-8")
+    done = synthesise(settings, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    made = Assembly(tmp_path / "out")
+    (rule,) = rules(made)
+    assert rule["EventPattern"]["detail-type"] == ["Capacity Block Reservation Expiration Warning"]
+    assert rule["EventPattern"]["detail"] == {"capacity-reservation-id": ["cr-0123456789abcdef0"]}
+    (policy,) = made.of_type("AWS::SNS::TopicPolicy")
+    assert "events.amazonaws.com" in json.dumps(policy)
 
 
 # ---- what a site has already ----

@@ -340,14 +340,17 @@ def nccl_environment_unused(s: Settings) -> Iterator[Finding]:
 
 
 @warning(
-    why="Readers of the settings expect that nodes are resumed automatically.",
+    why="Readers of the settings expect that broken nodes are replaced.",
     source="nodes/health/slurm.py",
-    keys=("health.resume", "health.drain", "health.enabled"),
+    keys=("health.replacements_per_day", "health.terminate_drained_nodes", "health.drain", "health.enabled"),
 )
-def health_resume_unused(s: Settings) -> Iterator[Finding]:
-    if s.health.resume and not (s.health.enabled and s.health.drain):
-        text = "has no effect: only a node that the checks drained is resumed"
-        yield ("health", "resume"), text, "set health.enabled and health.drain: true, or leave it out"
+def health_replacements_unused(s: Settings) -> Iterator[Finding]:
+    health = s.health
+    drains = health.enabled and health.drain and health.terminate_drained_nodes
+    if "replacements_per_day" in health.model_fields_set and not drains:
+        text = "has no effect: the checks drain no node, or a drained node is not replaced"
+        repair = "set health.enabled, health.drain and health.terminate_drained_nodes: true, or leave it out"
+        yield ("health", "replacements_per_day"), text, repair
 
 
 @warning(
