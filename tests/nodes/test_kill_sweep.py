@@ -121,6 +121,7 @@ def equip(host: Host) -> None:
     host.put("/opt/slurm/etc/slurm.conf", b"ClusterName=ml\n")
     host.put("/usr/local/bin/sinfo", NODES, 0o755)
     host.put("/usr/local/bin/scontrol", b"#!/bin/bash\n", 0o755)
+    host.run("mkdir -p /opt/slurm/etc/scripts/prolog.d /opt/slurm/etc/scripts/epilog.d")
     host.run("mkdir -p /scratch; mountpoint --quiet /scratch || mount -t tmpfs none /scratch")
 
 
