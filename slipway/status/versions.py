@@ -21,5 +21,5 @@ def differing(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             if version:
                 hosts.setdefault(str(version), []).append(str(node.get("host")))
         if len(hosts) > 1:
-            told = (f"{version} on {listed(sorted(hosts[version]), most=MOST)}" for version in sorted(hosts))
-            yield f"differing versions of {name}: {'; '.join(told)}"
+            parts = (f"{version} on {listed(sorted(hosts[version]), most=MOST)}" for version in sorted(hosts))
+            yield f"differing versions of {name}: {'; '.join(parts)}"
