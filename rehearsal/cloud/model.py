@@ -76,7 +76,7 @@ class ResourceType(Protocol):
 
 @dataclass
 class Resource:
-    """A resource of a stack, as it is now."""
+    """A resource of a stack, as it is now; `needs` are the logical ids that it depends on."""
 
     logical_id: str
     resource_type: str
@@ -85,5 +85,7 @@ class Resource:
     status: str = "CREATE_IN_PROGRESS"
     reason: str = ""
     deletion_policy: str = "Delete"
+    replace_policy: str = "Delete"
+    needs: set[str] = field(default_factory=set)
     metadata: dict[str, Any] = field(default_factory=dict)
     updated: datetime | None = None

@@ -2,13 +2,22 @@
 
 moto has models for most of them, but they ignore properties that ParallelCluster's validators look at (DNS host names,
 public addresses of a subnet) and cannot be deleted in order. Each type here makes and removes through the API.
+
+moto deletes what EC2 refuses to delete: a security group that another one refers to or that an interface has, a subnet
+with interfaces, a VPC with groups. EC2's answer is DependencyViolation (EC2 API reference, DeleteSecurityGroup,
+DeleteSubnet, DeleteVpc; its words as in the public reports of terraform-provider-aws issue 265).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+
+from moto.ec2.exceptions import DependencyViolationError
+from moto.ec2.models import EC2Backend
+from moto.ec2.models.elastic_network_interfaces import NetworkInterface
+from moto.ec2.models.security_groups import SecurityGroup
 
 from rehearsal.cloud.clients import Clients, aws_reasons
 from rehearsal.cloud.errors import ResourceFailed
@@ -20,7 +29,11 @@ Delete = Callable[[Any, ResourceRequest, str], None]
 
 @dataclass
 class ApiType:
-    """A type made and removed with one client; `mutable`: properties that may change without an effect here."""
+    """A type made and removed with one client.
+
+    `mutable`: properties that may change without an effect here; `replacing`: properties whose change makes a new
+    resource ("Update requires: Replacement" in the template reference), before the old one is deleted.
+    """
 
     clients: Clients
     service: str
@@ -28,6 +41,7 @@ class ApiType:
     remove: Delete
     change: Create | None = None
     mutable: tuple[str, ...] = ("Tags",)
+    replacing: tuple[str, ...] = ()
 
     def create(self, request: ResourceRequest) -> ResourceResult:
         """Make it through the API."""
@@ -40,6 +54,8 @@ class ApiType:
         changed = {key for key in keys if request.properties.get(key) != request.old_properties.get(key)}
         if not changed - set(self.mutable):
             return current
+        if changed & set(self.replacing):
+            return self.create(replace(request, physical_id=""))
         if self.change is None:
             names = ", ".join(sorted(changed))
             raise ResourceFailed(f"the rehearsal's cloud cannot update {request.resource_type}: {names}")
@@ -245,6 +261,17 @@ def _empty_and_delete_group(ec2: Any, _: ResourceRequest, group_id: str) -> None
     ec2.delete_security_group(GroupId=group_id)
 
 
+_RULE_KEYS = (
+    "CidrIp",
+    "DestinationSecurityGroupId",
+    "FromPort",
+    "GroupId",
+    "IpProtocol",
+    "SourceSecurityGroupId",
+    "ToPort",
+)
+
+
 def _ingress(ec2: Any, request: ResourceRequest) -> ResourceResult:
     rule = permission(request.properties, "Source")
     made = ec2.authorize_security_group_ingress(GroupId=request.properties["GroupId"], IpPermissions=[rule])
@@ -273,6 +300,52 @@ def _revoke_egress(ec2: Any, request: ResourceRequest, _: str) -> None:
     ec2.revoke_security_group_egress(GroupId=request.properties["GroupId"], IpPermissions=[rule])
 
 
+_delete_security_group = EC2Backend._delete_security_group
+_delete_subnet = EC2Backend.delete_subnet
+_delete_vpc = EC2Backend.delete_vpc
+
+
+def _interfaces(ec2: EC2Backend) -> Iterator[NetworkInterface]:
+    """Interfaces that exist: moto keeps those of instances and NAT gateways that have ended."""
+    ended = {gateway._eni.id for gateway in ec2.nat_gateways.values() if gateway.state == "deleted"}
+    for interface in ec2.enis.values():
+        instance = interface.instance
+        if interface.id not in ended and (instance is None or instance.state != "terminated"):
+            yield interface
+
+
+def _refers(group: SecurityGroup, group_id: str) -> bool:
+    rules = [*group.ingress_rules, *group.egress_rules]
+    return any((rule.source_group or {}).get("GroupId") == group_id for rule in rules)
+
+
+def _guarded_delete_group(self: EC2Backend, vpc_id: str | None, group_id: str) -> None:
+    others = [group for groups in self.groups.values() for group in groups.values() if group.id != group_id]
+    used = any(group_id in (group.id for group in interface.group_set) for interface in _interfaces(self))
+    if used or any(_refers(other, group_id) for other in others):
+        raise DependencyViolationError(f"resource {group_id} has a dependent object")
+    _delete_security_group(self, vpc_id, group_id)
+
+
+def _guarded_delete_subnet(self: EC2Backend, subnet_id: str) -> Any:
+    if any(interface.subnet.id == subnet_id for interface in _interfaces(self)):
+        raise DependencyViolationError(f"The subnet '{subnet_id}' has dependencies and cannot be deleted.")
+    return _delete_subnet(self, subnet_id)
+
+
+def _guarded_delete_vpc(self: EC2Backend, vpc_id: str) -> Any:
+    if any(group.name != "default" for group in self.groups[vpc_id].values()):
+        raise DependencyViolationError(f"The vpc '{vpc_id}' has dependencies and cannot be deleted.")
+    return _delete_vpc(self, vpc_id)
+
+
+def install_network() -> None:
+    """Let moto's EC2 refuse deletions as EC2 does."""
+    EC2Backend._delete_security_group = _guarded_delete_group
+    EC2Backend.delete_subnet = _guarded_delete_subnet
+    EC2Backend.delete_vpc = _guarded_delete_vpc
+
+
 def _true(value: Any) -> bool:
     return str(value).lower() == "true"
 
@@ -280,8 +353,8 @@ def _true(value: Any) -> bool:
 def network_types(clients: Clients) -> dict[str, ResourceType]:
     """The types of this module by name."""
 
-    def ec2(make: Create, remove: Delete) -> ApiType:
-        return ApiType(clients, "ec2", make, remove)
+    def ec2(make: Create, remove: Delete, replacing: tuple[str, ...] = ()) -> ApiType:
+        return ApiType(clients, "ec2", make, remove, replacing=replacing)
 
     return {
         "AWS::EC2::VPC": ec2(_vpc, lambda c, _, i: c.delete_vpc(VpcId=i)),
@@ -298,7 +371,7 @@ def network_types(clients: Clients) -> dict[str, ResourceType]:
         "AWS::EC2::EIP": ec2(_address, _release),
         "AWS::EC2::NatGateway": ec2(_nat_gateway, lambda c, _, i: c.delete_nat_gateway(NatGatewayId=i)),
         "AWS::EC2::VPCEndpoint": ec2(_endpoint, lambda c, _, i: c.delete_vpc_endpoints(VpcEndpointIds=[i])),
-        "AWS::EC2::SecurityGroup": ec2(_security_group, _empty_and_delete_group),
-        "AWS::EC2::SecurityGroupIngress": ec2(_ingress, _revoke_ingress),
-        "AWS::EC2::SecurityGroupEgress": ec2(_egress, _revoke_egress),
+        "AWS::EC2::SecurityGroup": ec2(_security_group, _empty_and_delete_group, ("GroupDescription", "VpcId")),
+        "AWS::EC2::SecurityGroupIngress": ec2(_ingress, _revoke_ingress, _RULE_KEYS),
+        "AWS::EC2::SecurityGroupEgress": ec2(_egress, _revoke_egress, _RULE_KEYS),
     }

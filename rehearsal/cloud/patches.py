@@ -15,6 +15,7 @@ calls.
 | bucket policies are stored, not evaluated | moto ignores conditions: "deny unless TLS" would deny everything |
 | block devices without Ebs are skipped in RunInstances | pcluster sends a type's NVMe disks; moto raises |
 | a route to a NAT gateway that was deleted is a black hole | moto calls every route active |
+| deletions of groups, subnets and VPCs that are in use are refused (network.py) | moto deletes them |
 | FSx volumes and file caches (volumes.py) | missing |
 | AWS's managed policies are read once, for one partition | moto reads them again for each of six, at each reset |
 | an Ebs device without size gets the image's in RunInstances | AWS takes it from the image's snapshot; moto raises |
@@ -39,6 +40,7 @@ from moto.s3.models import FakeBucket
 
 from rehearsal.cloud.capacity import install_capacity
 from rehearsal.cloud.model import PARTITION
+from rehearsal.cloud.network import install_network
 from rehearsal.cloud.storage import install_fsx
 from rehearsal.cloud.volumes import install_volumes
 
@@ -125,6 +127,7 @@ def install(metrics_address: Callable[[], str]) -> None:
     Route.state = property(_route_state)
     IAMBackend._init_aws_policies = _fresh_policies
     InstanceResponse._parse_block_device_mapping = _devices_with_ebs
+    install_network()
     install_fsx()
     install_capacity()
     install_volumes()

@@ -224,6 +224,10 @@ def service_types(clients: Clients) -> dict[str, ResourceType]:
         ),
         "AWS::Events::Rule": ApiType(clients, "events", _rule, _remove_rule, change=_rule),
         "AWS::SNS::Subscription": ApiType(
-            clients, "sns", _subscription, lambda c, _, i: c.unsubscribe(SubscriptionArn=i)
+            clients,
+            "sns",
+            _subscription,
+            lambda c, _, i: c.unsubscribe(SubscriptionArn=i),
+            replacing=("Endpoint", "Protocol", "TopicArn"),
         ),
     }

@@ -60,6 +60,7 @@ def new_resource(logical_id: str, body: Mapping[str, Any]) -> Resource:
         properties={},
         result=ResourceResult(""),
         deletion_policy=str(body.get("DeletionPolicy", "Delete")),
+        replace_policy=str(body.get("UpdateReplacePolicy", "Delete")),
         metadata=dict(body.get("Metadata", {})),
     )
 

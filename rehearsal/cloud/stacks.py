@@ -4,7 +4,7 @@ Why not moto's own: it works through a template while the request waits, reports
 a resource raised, has no rollback, no events per resource, and leaves out types that it does not know. Each of those
 turns a broken deployment green. Here a request answers at once, one worker thread a stack operation does the work,
 and whatever goes wrong is a CREATE_FAILED with its reason and a rollback. Resources of one stack are made one after
-the other (the real service makes independent ones side by side).
+the other, in the worst order that the real service, which makes independent ones side by side, can come to.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ from rehearsal.cloud.stack import Stack, StackOptions, new_resource, output_text
 log = logging.getLogger("rehearsal.cloud")
 
 _KEEP = ("Retain", "RetainExceptOnCreate")
+_KEEP_ON_ROLLBACK = ("Retain",)
 
 
 class StackEngine:
     """All stacks of one region. Safe to call from several threads.
 
     `catalog` finds the ResourceType of a type name (None: not emulated); `read_ssm` looks a parameter of Systems
-    Manager up; `fetch` reads a template by URL; `listener` receives every event. A request is answered when its work
-    is done, at the latest after `settle_s` seconds: the CDK CLI looks only every 5 s, and small stacks are done long
-    before. Within `acting_for(stack)` a thread's calls are made with the stack's credentials.
+    Manager up; `fetch` reads a template by URL; `listener` receives every event; `seed`: see template.worst_order. A
+    request is answered when its work is done, at the latest after `settle_s` seconds: the CDK CLI looks only every 5 s,
+    and small stacks are done long before. Within `acting_for(stack)` a thread's calls are made with the stack's
+    credentials.
     """
 
     def __init__(
@@ -57,9 +59,11 @@ class StackEngine:
         listener: Callable[[CloudEvent], None],
         settle_s: float = 0.0,
         acting_for: Callable[[Stack], AbstractContextManager[None]] = lambda _: nullcontext(),
+        seed: str = "",
     ) -> None:
         self.region = region
         self._acting_for = acting_for
+        self._seed = seed
         self._settle_s = settle_s
         self._catalog = catalog
         self._read_ssm = read_ssm
@@ -131,7 +135,7 @@ class StackEngine:
                 return
             if stack.options.termination_protection:
                 raise TemplateInvalid(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
-            used = self._exports_in_use(stack)
+            used = self._exports_in_use(stack, {})
             if used:
                 raise TemplateInvalid(used)
             self._stack_event(stack, "DELETE_IN_PROGRESS", "User Initiated")
@@ -257,7 +261,7 @@ class StackEngine:
         self._stack_event(
             stack, "DELETE_IN_PROGRESS" if delete else "ROLLBACK_IN_PROGRESS", f"{failed} Rollback requested by user."
         )
-        undone = self._remove(stack, list(stack.resources))
+        undone = self._remove(stack, list(stack.resources), keep=_KEEP_ON_ROLLBACK)
         final = "DELETE" if delete else "ROLLBACK"
         self._stack_event(stack, f"{final}_COMPLETE" if undone is None else f"{final}_FAILED", undone or "")
         stack.reason = failed
@@ -265,11 +269,12 @@ class StackEngine:
     def _make_missing(self, stack: Stack, document: Mapping[str, Any], resolver: template.Resolver) -> str | None:
         """Create in order what does not exist yet; the reason of the first failure, None when all is well."""
         bodies = document["Resources"]
-        for logical_id in template.creation_order(bodies):
+        for logical_id in template.creation_order(bodies, self._seed):
             body = bodies[logical_id]
             if logical_id in stack.resources or not self._wanted(body, resolver):
                 continue
             resource = new_resource(logical_id, body)
+            resource.needs = template.dependencies(body, stack.resources)
             stack.resources[logical_id] = resource
             if not self._attempt(stack, resource, "CREATE", partial(self._build, stack, resource, body, resolver)):
                 return f"The following resource(s) failed to create: [{logical_id}]."
@@ -317,6 +322,9 @@ class StackEngine:
             taken = others.get(output.get("ExportName", ""))
             if taken:
                 return f"Export with name {output['ExportName']} is already exported by stack {taken.split('/')[1]}."
+        used = self._exports_in_use(stack, outputs)
+        if used:
+            return used
         stack.outputs = outputs
         return None
 
@@ -346,6 +354,7 @@ class StackEngine:
         options: StackOptions,
     ) -> None:
         before = (stack.text, stack.document, stack.given, dict(stack.references), stack.options)
+        imports, stack.imports = stack.imports, set()
         existing = list(stack.resources)
         physical = {name: stack.references[name] for name in existing if name in stack.references}
         stack.references = {**references, **physical}
@@ -356,11 +365,12 @@ class StackEngine:
             stack.text, stack.document, stack.given = text, document, given
             failed = self._set_outputs(stack)
         if failed is not None:
+            stack.imports |= imports
             self._roll_update_back(stack, failed, before, existing, done)
             return
         self._stack_event(stack, "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
-        self._remove(stack, [name for name in existing if not self._still_wanted(stack, name)])
         self._remove_replaced(stack, done)
+        self._remove(stack, [name for name in existing if not self._still_wanted(stack, name)])
         stack.updated = datetime.now(UTC)
         self._stack_event(stack, "UPDATE_COMPLETE")
 
@@ -372,7 +382,7 @@ class StackEngine:
         self, stack: Stack, document: dict[str, Any], done: list[tuple[Resource, dict[str, Any], ResourceResult]]
     ) -> str | None:
         resolver = self._resolver(stack, document)
-        for logical_id in template.creation_order(document["Resources"]):
+        for logical_id in template.creation_order(document["Resources"], self._seed):
             body = document["Resources"][logical_id]
             if not self._wanted(body, resolver):
                 continue
@@ -403,6 +413,8 @@ class StackEngine:
             self._resource_event(stack, resource, "UPDATE_FAILED", raise_reason)
             return f"The following resource(s) failed to update: [{resource.logical_id}]."
         resource.deletion_policy = str(body.get("DeletionPolicy", "Delete"))
+        resource.replace_policy = str(body.get("UpdateReplacePolicy", "Delete"))
+        resource.needs = template.dependencies(body, stack.resources)
         if properties == resource.properties and resource.resource_type != STACK_TYPE:
             return None
         old, result = resource.properties, resource.result
@@ -420,10 +432,20 @@ class StackEngine:
         resource.properties = properties
         stack.references[resource.logical_id] = resource.result.physical_id
 
+    def _undo(self, stack: Stack, resource: Resource, properties: dict[str, Any], result: ResourceResult) -> None:
+        """Roll one update back: a replacement is deleted and the old one, which still exists, is the resource again."""
+        if resource.result.physical_id == result.physical_id:
+            self._change(stack, resource, properties)
+            return
+        made = replace(resource)
+        resource.properties, resource.result = properties, result
+        stack.references[resource.logical_id] = result.physical_id
+        self._destroy(stack, made)
+
     def _remove_replaced(self, stack: Stack, done: list[tuple[Resource, dict[str, Any], ResourceResult]]) -> None:
         """Delete the old incarnations of resources that an update replaced."""
         for resource, old, result in done:
-            if result.physical_id != resource.result.physical_id and resource.deletion_policy not in _KEEP:
+            if result.physical_id != resource.result.physical_id and resource.replace_policy not in _KEEP:
                 ghost = replace(resource, properties=old, result=result)
                 self._attempt(stack, ghost, "DELETE", partial(self._destroy, stack, ghost))
 
@@ -438,10 +460,11 @@ class StackEngine:
         self._stack_event(stack, "UPDATE_ROLLBACK_IN_PROGRESS", failed)
         stack.text, stack.document, stack.given, references, stack.options = before
         problem = None
-        for resource, old, _ in reversed(done):
-            if not self._attempt(stack, resource, "UPDATE", partial(self._change, stack, resource, old)):
+        for resource, old, result in reversed(done):
+            if not self._attempt(stack, resource, "UPDATE", partial(self._undo, stack, resource, old, result)):
                 problem = f"The following resource(s) failed to update: [{resource.logical_id}]."
-        problem = self._remove(stack, [name for name in stack.resources if name not in existing]) or problem
+        added = [name for name in stack.resources if name not in existing]
+        problem = self._remove(stack, added, keep=_KEEP_ON_ROLLBACK) or problem
         physical = {name: resource.result.physical_id for name, resource in stack.resources.items()}
         stack.references = {**references, **physical}
         problem = problem or self._set_outputs(stack)
@@ -456,17 +479,27 @@ class StackEngine:
             stack.outputs, stack.imports = {}, set()
         self._stack_event(stack, "DELETE_COMPLETE" if failed is None else "DELETE_FAILED", failed or "")
 
-    def _remove(self, stack: Stack, logical_ids: list[str]) -> str | None:
-        """Delete resources, last made first; the reason when some could not be deleted."""
+    def _remove(self, stack: Stack, logical_ids: list[str], keep: tuple[str, ...] = _KEEP) -> str | None:
+        """Delete resources, each before those that it needs, except those with a policy of `keep`.
+
+        Returns the reason when some could not be deleted. CloudFormation does not try to delete what these need.
+        """
         failed: list[str] = []
-        for logical_id in reversed(logical_ids):
+        blocked: set[str] = set()
+        needs = {name: stack.resources[name].needs & set(logical_ids) for name in logical_ids}
+        types = {name: stack.resources[name].resource_type for name in logical_ids}
+        for logical_id in reversed(template.worst_order(needs, types, self._seed)):
             resource = stack.resources[logical_id]
-            if resource.deletion_policy in _KEEP and resource.result.physical_id:
+            if logical_id in blocked:
+                blocked |= resource.needs
+                continue
+            if resource.deletion_policy in keep and resource.result.physical_id:
                 self._resource_event(stack, resource, "DELETE_SKIPPED")
             elif not resource.result.physical_id:
                 self._resource_event(stack, resource, "DELETE_COMPLETE")
             elif not self._attempt(stack, resource, "DELETE", partial(self._destroy, stack, resource)):
                 failed.append(logical_id)
+                blocked |= resource.needs
                 continue
             del stack.resources[logical_id]
             stack.references.pop(logical_id, None)
@@ -476,12 +509,19 @@ class StackEngine:
         kind = self._kind(resource.resource_type)
         kind.delete(self._request(stack, resource, "Delete"), resource.result)
 
-    def _exports_in_use(self, stack: Stack) -> str:
-        mine = {output["ExportName"] for output in stack.outputs.values() if "ExportName" in output}
-        for other in self._stacks.values():
-            used = mine & other.imports
-            if used and other.status != "DELETE_COMPLETE" and other is not stack:
-                return f"Export {sorted(used)[0]} cannot be deleted as it is in use by {other.name}"
+    def _exports_in_use(self, stack: Stack, outputs: Mapping[str, Mapping[str, str]]) -> str:
+        """The refusal to replace the outputs of a stack by `outputs`; empty if no other stack imports what changes."""
+        before, after = (
+            {output["ExportName"]: output["OutputValue"] for output in some.values() if "ExportName" in output}
+            for some in (stack.outputs, outputs)
+        )
+        with self._lock:
+            others = [other for other in self._stacks.values() if other.status != "DELETE_COMPLETE"]
+        for name in sorted(before):
+            users = sorted(other.name for other in others if name in other.imports and other is not stack)
+            if users and before[name] != after.get(name):
+                verb = "updated" if name in after else "deleted"
+                return f"Export {name} cannot be {verb} as it is in use by {' and '.join(users)}"
         return ""
 
     # ---- helpers ----
@@ -532,7 +572,14 @@ class StackEngine:
             stack.imports.add(name)
             return exports[name][0]
 
-        return template.Resolver(document, stack.references, attribute, imported, self._zones)
+        return template.Resolver(document, stack.references, attribute, imported, self._stack_output, self._zones)
+
+    def _stack_output(self, stack: str, output: str) -> str:
+        """Fn::GetStackOutput: read when the using stack is created or updated; it keeps nothing from being deleted."""
+        outputs = self.find(stack).outputs
+        if output not in outputs:
+            raise ResourceFailed(f"Output {output} does not exist in stack {stack}")
+        return outputs[output]["OutputValue"]
 
     def _zones(self, region: str) -> list[str]:
         return [f"{region or self.region}{letter}" for letter in "abc"]

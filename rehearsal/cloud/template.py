@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import graphlib
+import hashlib
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 import yaml
@@ -21,7 +22,25 @@ from rehearsal.cloud.errors import ResourceFailed, TemplateInvalid
 _NO_VALUE = object()
 _SUB = re.compile(r"\$\{(!?)([^}]+)\}")
 _DYNAMIC = "{{resolve:"
+_OUTPUT_KEYS = ("StackName", "OutputName")
 _TEMPLATE_LIMIT_BYTES = 1_000_000  # CloudFormation's limit for a template in S3
+#: Made last among what is ready: resources that others need without a reference to them.
+_LATE_TYPES = frozenset(
+    {
+        "AWS::EC2::SecurityGroupEgress",
+        "AWS::EC2::SecurityGroupIngress",
+        "AWS::EC2::Route",
+        "AWS::EC2::VPCGatewayAttachment",
+        "AWS::IAM::ManagedPolicy",
+        "AWS::IAM::Policy",
+        "AWS::Lambda::Permission",
+        "AWS::Logs::LogGroup",
+        "AWS::Logs::ResourcePolicy",
+        "AWS::S3::BucketPolicy",
+        "AWS::SNS::TopicPolicy",
+        "AWS::SQS::QueuePolicy",
+    }
+)
 
 
 class _TemplateLoader(yaml.SafeLoader):
@@ -91,14 +110,37 @@ def dependencies(resource: Mapping[str, Any], logical_ids: Mapping[str, Any]) ->
     return {name for name in explicit | implicit if name in logical_ids}
 
 
-def creation_order(resources: Mapping[str, Any]) -> list[str]:
-    """Logical ids, each after everything it depends on. Raises TemplateInvalid for a circle."""
-    needs = {name: sorted(dependencies(body, resources)) for name, body in resources.items()}
+def creation_order(resources: Mapping[str, Any], seed: str = "") -> list[str]:
+    """Logical ids in the worst order that their references allow. Raises TemplateInvalid for a circle."""
+    needs = {name: dependencies(body, resources) for name, body in resources.items()}
+    return worst_order(needs, {name: str(body.get("Type")) for name, body in resources.items()}, seed)
+
+
+def worst_order(needs: Mapping[str, Set[str]], types: Mapping[str, str], seed: str) -> list[str]:
+    """Names, each after those that it needs, in the worst order. Raises TemplateInvalid for a circle.
+
+    CloudFormation works on resources side by side when no reference or DependsOn orders them, so any order can happen.
+    The worst one has `_LATE_TYPES` only when nothing else is ready; `seed` shuffles the rest.
+    """
+    sorter = graphlib.TopologicalSorter(needs)
     try:
-        return list(graphlib.TopologicalSorter(needs).static_order())
+        sorter.prepare()
     except graphlib.CycleError as error:
         circle = ", ".join(sorted(set(error.args[1])))
         raise TemplateInvalid(f"Circular dependency between resources: [{circle}]") from None
+
+    def rank(name: str) -> tuple[bool, str]:
+        return types[name] in _LATE_TYPES, hashlib.sha256(f"{seed}{name}".encode()).hexdigest()
+
+    order: list[str] = []
+    ready: list[str] = []
+    while sorter.is_active():
+        ready.extend(sorter.get_ready())
+        following = min(ready, key=rank)
+        ready.remove(following)
+        order.append(following)
+        sorter.done(following)
+    return order
 
 
 def check_references(document: Mapping[str, Any]) -> None:
@@ -151,7 +193,8 @@ class Resolver:
     """Resolves intrinsic functions of one stack.
 
     `references` maps names to values of Ref (parameters, pseudo parameters, physical ids); `attribute` answers
-    Fn::GetAtt and `imported` Fn::ImportValue. Both raise ResourceFailed for what does not exist.
+    Fn::GetAtt, `imported` Fn::ImportValue and `stack_output` Fn::GetStackOutput (without another region or role). Each
+    raises ResourceFailed for what does not exist.
     """
 
     def __init__(
@@ -160,6 +203,7 @@ class Resolver:
         references: Mapping[str, Any],
         attribute: Callable[[str, str], Any],
         imported: Callable[[str], Any],
+        stack_output: Callable[[str, str], str],
         zones: Callable[[str], list[str]],
     ) -> None:
         self._mappings = document.get("Mappings", {})
@@ -167,6 +211,7 @@ class Resolver:
         self._references = references
         self._attribute = attribute
         self._imported = imported
+        self._stack_output = stack_output
         self._zones = zones
         self._functions: dict[str, Callable[[Any], Any]] = {
             "Ref": self._ref,
@@ -179,6 +224,7 @@ class Resolver:
             "Fn::If": lambda v: self._resolve(v[1] if self.condition(v[0]) else v[2]),
             "Fn::FindInMap": self._find_in_map,
             "Fn::ImportValue": lambda v: self._imported(str(self.resolve(v))),
+            "Fn::GetStackOutput": lambda v: self._stack_output(*(str(self.resolve(v[key])) for key in _OUTPUT_KEYS)),
             "Fn::GetAZs": lambda v: self._zones(str(self.resolve(v))),
             "Fn::Base64": lambda v: base64.b64encode(str(self.resolve(v)).encode()).decode(),
             "Fn::ToJsonString": lambda v: json.dumps(self.resolve(v)),

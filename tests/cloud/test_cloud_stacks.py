@@ -231,3 +231,118 @@ def test_a_fault_of_the_emulation_is_a_failure_with_a_traceback_in_the_log(
     assert "Internal failure of the embedded AWS: ZeroDivisionError" in deployer.failures(stack["StackName"])["Bug"]
     assert len(after) == before + 1
     assert after[-1].endswith("ZeroDivisionError: a bug")
+
+
+def test_independent_resources_are_made_in_the_worst_order(deployer: Deployer) -> None:
+    """CloudFormation makes them side by side; what others may need without saying so is late here."""
+    group = {"Type": "AWS::EC2::SecurityGroup", "Properties": {"GroupDescription": "g", "VpcId": {"Ref": "Vpc"}}}
+    rule = {"GroupId": {"Fn::GetAtt": ["Group", "GroupId"]}, "IpProtocol": "-1", "CidrIp": "10.0.0.0/8"}
+    resources = {
+        "Rule": {"Type": "AWS::EC2::SecurityGroupIngress", "Properties": rule},
+        "Logs": {"Type": "AWS::Logs::LogGroup"},
+        "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16"}},
+        "Group": group,
+        "Last": {**TOPIC, "DependsOn": "Group"},
+    }
+    deployer.create(resources, name="worst")
+    made = [event.logical_id for event in deployer.events if event.status == "CREATE_COMPLETE"]
+    assert made[:3] == ["Vpc", "Group", "Last"]
+    assert set(made[3:5]) == {"Rule", "Logs"}
+
+
+@pytest.mark.parametrize("value", ["changed", None], ids=["changed", "dropped"])
+def test_an_export_in_use_may_neither_change_nor_go(deployer: Deployer, value: str | None) -> None:
+    """aws-cdk's documentation of cross-stack references has CloudFormation's words."""
+    name = f"kept-{value}"
+    export = {"Key": {"Value": {"Ref": "P"}, "Export": {"Name": name}}}
+    first = {"P": {**parameter("1"), "Properties": {"Type": "String", "Value": "1", "Name": f"/one/{name}"}}}
+    deployer.create(first, name=f"{name}-producer", Outputs=export)
+    deployer.create({"U": parameter({"Fn::ImportValue": name})}, name=f"{name}-user")
+    later = {"Outputs": {"Key": {"Value": value, "Export": {"Name": name}}}} if value else {}
+    stack = deployer.update(f"{name}-producer", {**first, "More": TOPIC}, **later)
+    verb = "updated" if value else "deleted"
+    assert stack["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
+    refusal = f"Export {name} cannot be {verb} as it is in use by {name}-user"
+    assert refusal in [event.reason for event in deployer.events]
+    deployer.update(f"{name}-user", {"U": parameter("its own")})
+    assert deployer.update(f"{name}-producer", {**first, "More": TOPIC}, **later)["StackStatus"] == "UPDATE_COMPLETE"
+
+
+def test_an_output_is_read_without_an_export(deployer: Deployer) -> None:
+    """Fn::GetStackOutput: read at each create and update; the output can go while it is in use."""
+    body = {"Fn::GetStackOutput": {"StackName": "weak-producer", "OutputName": "Key"}}
+    deployer.create({"P": TOPIC}, name="weak-producer", Outputs={"Key": {"Value": "one"}})
+    read = {"V": {"Value": {"Fn::GetAtt": ["U", "Value"]}}}
+    user = deployer.create({"U": parameter(body)}, name="weak-user", Outputs=read)
+    assert deployer.outputs(user) == {"V": "one"}
+    deployer.update("weak-producer", {"P": TOPIC}, Outputs={"Key": {"Value": "two"}})
+    user = deployer.update("weak-user", {"U": parameter(body), "More": TOPIC}, Outputs=read)
+    assert deployer.outputs(user) == {"V": "two"}
+    assert deployer.update("weak-producer", {"P": TOPIC, "More": TOPIC})["StackStatus"] == "UPDATE_COMPLETE"
+    missing = deployer.create({"U": parameter(body)})
+    assert deployer.failures(missing["StackName"])["U"] == "Output Key does not exist in stack weak-producer"
+
+
+def test_only_a_creation_that_is_rolled_back_removes_what_is_to_be_kept_except_then(
+    aws: EmbeddedAws, deployer: Deployer
+) -> None:
+    def kept(name: str, policy: str) -> dict[str, Any]:
+        return {"Type": "AWS::S3::Bucket", "DeletionPolicy": policy, "Properties": {"BucketName": name}}
+
+    both = {"A": kept("retained-ever", "Retain"), "B": kept("retained-later", "RetainExceptOnCreate")}
+    deployer.create({**both, "Odd": {"Type": "AWS::Quantum::Computer", "DependsOn": ["A", "B"]}})
+    names = {item["Name"] for item in aws.clients("s3").list_buckets()["Buckets"]}
+    assert (names & {"retained-ever", "retained-later"}) == {"retained-ever"}
+    stack = deployer.create({"B": kept("retained-later", "RetainExceptOnCreate")})
+    deployer.delete(stack["StackName"])
+    assert "retained-later" in {item["Name"] for item in aws.clients("s3").list_buckets()["Buckets"]}
+
+
+def test_a_group_that_another_one_refers_to_is_not_deleted(aws: EmbeddedAws, deployer: Deployer) -> None:
+    """What a retained security group does to the stack of the network."""
+    group = {"Type": "AWS::EC2::SecurityGroup", "Properties": {"GroupDescription": "g", "VpcId": {"Ref": "Vpc"}}}
+    vpc = {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16"}}
+    export = {
+        key: {"Value": {"Ref": key} if key == "Vpc" else {"Fn::GetAtt": [key, "GroupId"]}, "Export": {"Name": key}}
+        for key in ("Vpc", "Nodes")
+    }
+    deployer.create({"Vpc": vpc, "Nodes": group}, name="net", Outputs=export)
+    kept = {"DeletionPolicy": "Retain"}
+    theirs = {**group, **kept, "Properties": {"GroupDescription": "g", "VpcId": {"Fn::ImportValue": "Vpc"}}}
+    rule = {"GroupId": {"Fn::GetAtt": ["Kept", "GroupId"]}, "IpProtocol": "-1"}
+    refers = {**rule, "SourceSecurityGroupId": {"Fn::ImportValue": "Nodes"}}
+    made = deployer.create(
+        {"Kept": theirs, "Rule": {"Type": "AWS::EC2::SecurityGroupIngress", "Properties": refers, **kept}},
+        Outputs={"Kept": {"Value": {"Fn::GetAtt": ["Kept", "GroupId"]}}},
+    )
+    kept_group = deployer.outputs(made)["Kept"]
+    assert deployer.delete(made["StackName"])["StackStatus"] == "DELETE_COMPLETE"
+    assert deployer.delete("net")["StackStatus"] == "DELETE_FAILED"
+    failures = deployer.failures("net")
+    assert set(failures) == {"Nodes", "net"}  # what the group needs is not tried
+    assert "has a dependent object (DependencyViolation)" in failures["Nodes"]
+    ec2 = aws.clients("ec2")
+    rules = ec2.describe_security_groups(GroupIds=[kept_group])["SecurityGroups"][0]["IpPermissions"]
+    ec2.revoke_security_group_ingress(GroupId=kept_group, IpPermissions=rules)
+    assert deployer.delete("net")["StackStatus"] == "DELETE_FAILED"
+    assert "has dependencies and cannot be deleted" in deployer.failures("net")["Vpc"]
+    ec2.delete_security_group(GroupId=kept_group)
+    assert deployer.delete("net")["StackStatus"] == "DELETE_COMPLETE"
+
+
+def test_a_replacement_is_made_before_the_old_one_is_deleted(aws: EmbeddedAws, deployer: Deployer) -> None:
+    mail = {"TopicArn": {"Ref": "Topic"}, "Protocol": "email", "Endpoint": "a@example.com"}
+    resources = {"Topic": TOPIC, "Mail": {"Type": "AWS::SNS::Subscription", "Properties": mail}}
+    deployer.create(resources, name="replaces")
+    other = {
+        **resources,
+        "Mail": {"Type": "AWS::SNS::Subscription", "Properties": {**mail, "Endpoint": "b@example.com"}},
+    }
+    deployer.events.clear()
+    assert deployer.update("replaces", other)["StackStatus"] == "UPDATE_COMPLETE"
+    steps = [event.status for event in deployer.events if event.logical_id == "Mail"]
+    assert steps == ["UPDATE_IN_PROGRESS", "UPDATE_COMPLETE", "DELETE_IN_PROGRESS", "DELETE_COMPLETE"]
+    failed = deployer.update("replaces", {**resources, "Odd": {"Type": "AWS::No::Type", "DependsOn": "Mail"}})
+    assert failed["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
+    listed = aws.clients("sns").list_subscriptions()["Subscriptions"]
+    assert [item["Endpoint"] for item in listed] == ["b@example.com"]

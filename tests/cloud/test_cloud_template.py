@@ -21,6 +21,7 @@ def resolver(references: dict[str, Any] | None = None, **sections: Any) -> templ
         {"AWS::Region": "us-east-1", "Name": "ml", "List": ["a", "b"], **(references or {})},
         attribute,
         {"exported": "value"}.__getitem__,
+        lambda stack, output: f"{output} of {stack}",
         lambda region: [f"{region}a", f"{region}b"],
     )
 
@@ -39,6 +40,7 @@ def resolver(references: dict[str, Any] | None = None, **sections: Any) -> templ
         ({"Fn::If": ["IsMl", "yes", "no"]}, "yes"),
         ({"Fn::FindInMap": ["Map", {"Ref": "Name"}, "k"]}, "v"),
         ({"Fn::ImportValue": "exported"}, "value"),
+        ({"Fn::GetStackOutput": {"StackName": "ml-storage", "OutputName": "Bucket"}}, "Bucket of ml-storage"),
         ({"Fn::GetAZs": "us-east-1"}, ["us-east-1a", "us-east-1b"]),
         ({"Fn::Base64": "hi"}, "aGk="),
         ({"Fn::Cidr": ["10.0.0.0/16", 2, 8]}, ["10.0.0.0/24", "10.0.1.0/24"]),
