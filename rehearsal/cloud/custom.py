@@ -95,6 +95,7 @@ class CustomResources:
                 " has no handler for that type"
             )
         function = self._functions.find(token)
+        self._functions.log_group(function)
         self._authority.authorize_thread("lambda:InvokeFunction", token)
         role = self._authority.session(function.role, function.function_name)
         if handler is not None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from moto.awslambda.models import LambdaFunction, lambda_backends
+from moto.logs.models import logs_backends
 
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ACCOUNT
@@ -84,6 +85,16 @@ class FunctionRunner:
         self._region = region
         self._directory = directory
         self._endpoint = endpoint
+
+    def log_group(self, function: LambdaFunction) -> str:
+        """The function's log group; a call makes it if it does not exist yet, as Lambda does.
+
+        A stack that makes a group of this name later fails: "already exists" (aws-cdk issue 667).
+        """
+        own = function.__dict__.get("logging_group")
+        name = str(own or f"/aws/lambda/{function.function_name}")
+        logs_backends[ACCOUNT][self._region].ensure_log_group(name)
+        return name
 
     def find(self, name_or_arn: str) -> LambdaFunction:
         """The function of that name or ARN; raises ResourceFailed if it does not exist."""
@@ -171,7 +182,7 @@ class FunctionRunner:
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
             "AWS_LAMBDA_FUNCTION_NAME": function.function_name,
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_size),
-            "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.function_name}",
+            "AWS_LAMBDA_LOG_GROUP_NAME": self.log_group(function),
             "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.run_time}",
             "SLIPWAY_FUNCTION_ARN": function.function_arn,
             "PYTHONDONTWRITEBYTECODE": "1",

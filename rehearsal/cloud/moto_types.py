@@ -71,7 +71,7 @@ class MotoType:
             raise ResourceFailed(_words(error)) from None
         except KeyError as error:
             raise ResourceFailed(f"Properties validation failed: required key {error} not found") from None
-        return self._keep(made)
+        return self._keep(made, request)
 
     def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
         """Update through the model; what moto cannot change in place is a failure, not a silent success."""
@@ -94,7 +94,7 @@ class MotoType:
             )
         except _REFUSALS as error:
             raise ResourceFailed(_words(error)) from None
-        return self._keep(made)
+        return self._keep(made, request)
 
     def delete(self, request: ResourceRequest, current: ResourceResult) -> None:
         """Delete through the model; types without any deletion of moto's vanish from CloudFormation only."""
@@ -112,7 +112,9 @@ class MotoType:
         except _REFUSALS as error:
             raise ResourceFailed(_words(error)) from None
 
-    def _keep(self, made: Any) -> ResourceResult:
+    def _keep(self, made: Any, request: ResourceRequest) -> ResourceResult:
+        if self._type == "AWS::Lambda::Function":
+            made.logging_group = (request.properties.get("LoggingConfig") or {}).get("LogGroup")  # moto drops it
         physical_id = str(made.physical_resource_id)
         self._objects[physical_id] = made
         return ResourceResult(physical_id, self._attributes(made))

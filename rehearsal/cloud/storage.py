@@ -3,25 +3,31 @@
 FSx: moto keeps file systems but gives them ids of 11 characters (pcluster refuses those), no life cycle, no mount name,
 no associations and no rules. The rules below are those of the FSx for Lustre user guide and API reference, as gathered
 in the project's facts: capacity 1200 or a multiple of 2400 GiB; throughput by deployment type; at most 8 associations a
-file system; no overlapping paths; none on SCRATCH_1; no inline import or export path on PERSISTENT_2.
+file system; no overlapping paths; none on SCRATCH_1; no inline import or export path on PERSISTENT_2. A file system
+whose security groups do not permit Lustre at the moment of its creation is refused in the words of aws-parallelcluster
+issue 6181 (repaired there by PR 6342).
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moto.core.exceptions import JsonRESTError
+from moto.ec2.models import ec2_backends
+from moto.ec2.models.security_groups import SecurityGroupRule
 from moto.fsx.exceptions import FileSystemNotFound
-from moto.fsx.models import FileSystem, FSxBackend
+from moto.fsx.models import FileSystem, FSxBackend, fsx_backends
 from moto.fsx.responses import FSxResponse
 from moto.s3.models import s3_backends
 
 from rehearsal.cloud.clients import Clients
+from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
 from rehearsal.cloud.network import ApiType
 
@@ -30,6 +36,7 @@ MAX_ASSOCIATIONS = 8
 _THROUGHPUT: Mapping[str, tuple[int, ...]] = {"PERSISTENT_1": (50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000)}
 _SCRATCH = ("SCRATCH_1", "SCRATCH_2")
 _MOUNT_NAME = "fsxmnt01"
+_LUSTRE_PORTS = (988, 1018, 1023)
 
 _original_init = FileSystem.__init__
 _original_to_dict = FileSystem.to_dict
@@ -62,11 +69,39 @@ def check_lustre(capacity_gib: int, lustre: Mapping[str, Any]) -> None:
         raise _bad_request("PERSISTENT_2 does not take ImportPath or ExportPath: use a data repository association")
 
 
+def check_network(region: str, subnet_ids: Sequence[str], group_ids: Sequence[str]) -> None:
+    """Raise what FSx answers when the groups do not let Lustre's ports pass among themselves, in and out."""
+    ec2 = ec2_backends[ACCOUNT][region]
+    groups = [group for group in (ec2.get_security_group_from_id(id) for id in group_ids) if group]
+    subnet = ipaddress.ip_network(ec2.get_subnet(subnet_ids[0]).cidr_block)
+    for rules in ([group.ingress_rules for group in groups], [group.egress_rules for group in groups]):
+        flat = [rule for some in rules for rule in some]
+        if groups and not all(any(_permits(rule, port, group_ids, subnet) for rule in flat) for port in _LUSTRE_PORTS):
+            raise JsonRESTError(
+                "InvalidNetworkSettings",
+                "The file system cannot be created because the default security group in the subnet provided or the"
+                " provided security groups do not permit Lustre LNET network traffic on port 988",
+            )
+
+
+def _permits(rule: SecurityGroupRule, port: int, group_ids: Sequence[str], subnet: Any) -> bool:
+    is_open = rule.ip_protocol == "-1" or (
+        rule.ip_protocol == "tcp" and int(rule.from_port or 0) <= port <= int(rule.to_port or 0)
+    )
+    if not is_open:
+        return False
+    if (rule.source_group or {}).get("GroupId") in group_ids:
+        return True
+    cidr = (rule.ip_range or {}).get("CidrIp")
+    return cidr is not None and subnet.subnet_of(ipaddress.ip_network(cidr))
+
+
 def _init(self: FileSystem, *arguments: Any, **keywords: Any) -> None:
     backend = keywords["backend"]
     lustre = keywords.get("lustre_configuration")
     if keywords["file_system_type"] == "LUSTRE":
         check_lustre(int(keywords["storage_capacity"]), lustre or {})
+        check_network(backend.region_name, keywords["subnet_ids"], keywords.get("security_group_ids") or [])
     wanted_tags, keywords["tags"] = keywords.get("tags"), None
     _original_init(self, *arguments, **keywords)
     self.file_system_id = f"fs-{uuid.uuid4().hex[:17]}"
@@ -81,8 +116,6 @@ def _init(self: FileSystem, *arguments: Any, **keywords: Any) -> None:
 
 def _network_interfaces(system: FileSystem) -> list[str]:
     """An interface in each subnet with the file system's groups: ParallelCluster's validators look at their rules."""
-    from moto.ec2.models import ec2_backends
-
     ec2 = ec2_backends[ACCOUNT][system.backend.region_name]
     groups = list(system.security_group_ids or [])
     made = [
@@ -95,8 +128,6 @@ def _network_interfaces(system: FileSystem) -> list[str]:
 
 
 def _to_dict(self: FileSystem) -> dict[str, Any]:
-    from moto.ec2.models import ec2_backends
-
     shape: dict[str, Any] = _original_to_dict(self)
     subnets = ec2_backends[ACCOUNT][self.backend.region_name].describe_subnets(subnet_ids=list(self.subnet_ids))
     shape.update(
@@ -116,8 +147,6 @@ def _delete(self: FSxBackend, file_system_id: str, *arguments: Any, **keywords: 
     system = self.file_systems.get(file_system_id)
     answer = _original_delete(self, file_system_id, *arguments, **keywords)
     if system is not None:
-        from moto.ec2.models import ec2_backends
-
         for interface_id in system.network_interface_ids:
             ec2_backends[ACCOUNT][self.region_name].delete_network_interface(interface_id)
     return answer
@@ -253,6 +282,10 @@ def _file_system(fsx: Any, request: ResourceRequest) -> ResourceResult:
         **arguments,
         **({"Tags": own} if own else {}),
     )["FileSystem"]
+    return _file_system_result(made)
+
+
+def _file_system_result(made: Mapping[str, Any]) -> ResourceResult:
     attributes = {
         "DNSName": made["DNSName"],
         "LustreMountName": made["LustreConfiguration"]["MountName"],
@@ -260,6 +293,59 @@ def _file_system(fsx: Any, request: ResourceRequest) -> ResourceResult:
         "FileSystemId": made["FileSystemId"],
     }
     return ResourceResult(made["FileSystemId"], attributes)
+
+
+class FileSystemType(ApiType):
+    """Lustre's own properties change in place, except the deployment type."""
+
+    def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
+        """Replace for another deployment type, else as every type does."""
+        before, after = (
+            item.get("LustreConfiguration", {}).get("DeploymentType")
+            for item in (request.old_properties, request.properties)
+        )
+        return super().update(request, current) if before == after else self.create(request)
+
+
+def _grow(fsx: Any, request: ResourceRequest) -> ResourceResult:
+    """FSx grows and changes throughput and compression in place; it refuses to shrink."""
+    system = fsx_backends[ACCOUNT][request.region].file_systems[request.physical_id]
+    capacity = int(request.properties["StorageCapacity"])
+    if capacity < int(system.storage_capacity):
+        raise ResourceFailed(f"StorageCapacity {capacity} must be greater than the current {system.storage_capacity}")
+    lustre = _typed(request.properties.get("LustreConfiguration", {}))
+    try:
+        check_lustre(capacity, lustre)
+    except JsonRESTError as error:
+        raise ResourceFailed(str(error.message)) from None
+    system.storage_capacity = capacity
+    system.lustre_configuration = {**system.lustre_configuration, **lustre}
+    made = fsx.describe_file_systems(FileSystemIds=[request.physical_id])["FileSystems"][0]
+    return _file_system_result(made)
+
+
+def _volume(ec2: Any, request: ResourceRequest) -> ResourceResult:
+    properties = request.properties
+    arguments = {key: properties[key] for key in ("KmsKeyId", "SnapshotId", "VolumeType") if key in properties}
+    made = ec2.create_volume(
+        AvailabilityZone=properties["AvailabilityZone"],
+        Size=int(properties["Size"]),
+        Encrypted=str(properties.get("Encrypted", False)).lower() == "true",
+        TagSpecifications=[{"ResourceType": "volume", "Tags": properties["Tags"]}] if properties.get("Tags") else [],
+        **arguments,
+    )
+    return ResourceResult(made["VolumeId"], {"VolumeId": made["VolumeId"]})
+
+
+def _grow_volume(ec2: Any, request: ResourceRequest) -> ResourceResult:
+    """EBS grows in place. EC2 API reference, ModifyVolume: the target size cannot be less than the current one."""
+    volume = ec2.describe_volumes(VolumeIds=[request.physical_id])["Volumes"][0]
+    size = int(request.properties["Size"])
+    if size < volume["Size"]:
+        raise ResourceFailed(f"New size cannot be smaller than existing size (InvalidParameterValue): {size} GiB")
+    if size > volume["Size"]:
+        ec2.modify_volume(VolumeId=request.physical_id, Size=size)
+    return ResourceResult(request.physical_id, {"VolumeId": request.physical_id})
 
 
 _ASSOCIATION_KEYS = ("FileSystemId", "FileSystemPath", "DataRepositoryPath", "S3")
@@ -276,6 +362,13 @@ def _association(fsx: Any, request: ResourceRequest) -> ResourceResult:
     return ResourceResult(made["AssociationId"], {key: made[key] for key in ("AssociationId", "ResourceARN")})
 
 
+def _change_association(_: Any, request: ResourceRequest) -> ResourceResult:
+    """The policies of import and export change in place."""
+    association = _associations(fsx_backends[ACCOUNT][request.region])[request.physical_id]
+    association["S3"] = request.properties.get("S3", {})
+    return ResourceResult(request.physical_id, {key: association[key] for key in ("AssociationId", "ResourceARN")})
+
+
 def _bucket_policy(s3: Any, request: ResourceRequest) -> ResourceResult:
     properties = request.properties
     s3.put_bucket_policy(Bucket=properties["Bucket"], Policy=json.dumps(properties["PolicyDocument"]))
@@ -285,11 +378,29 @@ def _bucket_policy(s3: Any, request: ResourceRequest) -> ResourceResult:
 def storage_types(clients: Clients) -> dict[str, ResourceType]:
     """The types of this module by name."""
     return {
-        "AWS::FSx::FileSystem": ApiType(
-            clients, "fsx", _file_system, lambda c, _, i: c.delete_file_system(FileSystemId=i)
+        "AWS::FSx::FileSystem": FileSystemType(
+            clients,
+            "fsx",
+            _file_system,
+            lambda c, _, i: c.delete_file_system(FileSystemId=i),
+            change=_grow,
+            replacing=("BackupId", "FileSystemType", "KmsKeyId", "SecurityGroupIds", "StorageType", "SubnetIds"),
         ),
         "AWS::FSx::DataRepositoryAssociation": ApiType(
-            clients, "fsx", _association, lambda c, _, i: c.delete_data_repository_association(AssociationId=i)
+            clients,
+            "fsx",
+            _association,
+            lambda c, _, i: c.delete_data_repository_association(AssociationId=i),
+            change=_change_association,
+            replacing=("BatchImportMetaDataOnCreate", "DataRepositoryPath", "FileSystemId", "FileSystemPath"),
+        ),
+        "AWS::EC2::Volume": ApiType(
+            clients,
+            "ec2",
+            _volume,
+            lambda c, _, i: c.delete_volume(VolumeId=i),
+            change=_grow_volume,
+            replacing=("AvailabilityZone", "Encrypted", "KmsKeyId", "SnapshotId"),
         ),
         "AWS::S3::BucketPolicy": ApiType(
             clients, "s3", _bucket_policy, lambda c, _, i: c.delete_bucket_policy(Bucket=i), change=_bucket_policy

@@ -120,7 +120,8 @@ def worst_order(needs: Mapping[str, Set[str]], types: Mapping[str, str], seed: s
     """Names, each after those that it needs, in the worst order. Raises TemplateInvalid for a circle.
 
     CloudFormation works on resources side by side when no reference or DependsOn orders them, so any order can happen.
-    The worst one has `_LATE_TYPES` only when nothing else is ready; `seed` shuffles the rest.
+    The worst one has `_LATE_TYPES` only when nothing else is ready, and those that nothing depends on last of all;
+    `seed` shuffles the rest.
     """
     sorter = graphlib.TopologicalSorter(needs)
     try:
@@ -129,8 +130,11 @@ def worst_order(needs: Mapping[str, Set[str]], types: Mapping[str, str], seed: s
         circle = ", ".join(sorted(set(error.args[1])))
         raise TemplateInvalid(f"Circular dependency between resources: [{circle}]") from None
 
-    def rank(name: str) -> tuple[bool, str]:
-        return types[name] in _LATE_TYPES, hashlib.sha256(f"{seed}{name}".encode()).hexdigest()
+    needed = set[str]().union(*needs.values())
+
+    def rank(name: str) -> tuple[bool, bool, str]:
+        is_late = types[name] in _LATE_TYPES
+        return is_late, is_late and name not in needed, hashlib.sha256(f"{seed}{name}".encode()).hexdigest()
 
     order: list[str] = []
     ready: list[str] = []

@@ -231,3 +231,29 @@ def test_functions_see_no_credentials_of_ours(
     assert principal is not None
     assert principal.role_arn == ROLE
     assert seen["AWS_ENDPOINT_URL"] == aws.address_endpoint
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_function_that_is_called_before_its_log_group_exists_makes_it(deployer: Deployer, in_order: bool) -> None:
+    """As Lambda does: the stack that makes the group later fails (aws-cdk issue 667)."""
+    name = f"early-{in_order}"
+    plain = function(PLAIN % "SUCCESS", "handler")
+    plain["Properties"]["FunctionName"] = name
+    group = {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": {"Fn::Sub": "/aws/lambda/${F}"}}}
+    use = custom({"Fn::GetAtt": ["F", "Arn"]}, N=1)
+    stack = deployer.create({"F": plain, "Logs": group, "C": {**use, **({"DependsOn": "Logs"} if in_order else {})}})
+    failures = deployer.failures(stack["StackName"])
+    assert (stack["StackStatus"], "Logs" in failures) == (
+        ("CREATE_COMPLETE", False) if in_order else ("ROLLBACK_COMPLETE", True)
+    )
+    if not in_order:
+        assert "already exists" in failures["Logs"]
+
+
+def test_a_function_with_a_log_group_of_its_own_logs_there(aws: EmbeddedAws, deployer: Deployer) -> None:
+    plain = function(PLAIN % "SUCCESS", "handler")
+    plain["Properties"]["LoggingConfig"] = {"LogGroup": {"Ref": "Logs"}}
+    resources = {"F": plain, "Logs": {"Type": "AWS::Logs::LogGroup"}, "C": custom({"Fn::GetAtt": ["F", "Arn"]}, N=1)}
+    before = len(aws.clients("logs").describe_log_groups()["logGroups"])
+    assert deployer.create(resources)["StackStatus"] == "CREATE_COMPLETE"
+    assert len(aws.clients("logs").describe_log_groups()["logGroups"]) == before + 1

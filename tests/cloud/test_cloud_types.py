@@ -123,6 +123,78 @@ def test_rules_of_lustre(deployer: Deployer, subnet: str, change: dict[str, Any]
     assert words in deployer.failures(stack["StackName"])["Fs"]
 
 
+def _behind(group: Any, ports: tuple[tuple[int, int], ...] = ((988, 988), (1018, 1023))) -> dict[str, Any]:
+    """Rules of a group for itself, in and out."""
+    made: dict[str, Any] = {}
+    for first, last in ports:
+        for direction, peer in (("Ingress", "Source"), ("Egress", "Destination")):
+            rule = {"GroupId": group, "IpProtocol": "tcp", "FromPort": first, "ToPort": last}
+            made[f"{direction}{first}"] = {
+                "Type": f"AWS::EC2::SecurityGroup{direction}",
+                "Properties": {**rule, f"{peer}SecurityGroupId": group},
+            }
+    return made
+
+
+@pytest.mark.parametrize("without", ["", "Ingress988", "Egress988", "Ingress1018", "everything"])
+def test_lustre_needs_its_groups_rules_when_it_is_made(
+    aws: EmbeddedAws, deployer: Deployer, subnet: str, without: str
+) -> None:
+    """aws-parallelcluster issue 6181: the rules came a second too late."""
+    vpc = aws.clients("ec2").describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"]
+    nothing = [{"IpProtocol": "icmp", "FromPort": 252, "ToPort": 86, "CidrIp": "255.255.255.255/32"}]
+    properties = {"GroupDescription": "g", "VpcId": vpc, "SecurityGroupEgress": nothing}
+    rules = _behind(ref("Group"))
+    system = lustre(subnet)
+    system["Properties"]["SecurityGroupIds"] = [ref("Group")]
+    system["DependsOn"] = [] if without == "everything" else [name for name in rules if name != without]
+    resources = {"Group": {"Type": "AWS::EC2::SecurityGroup", "Properties": properties}, **rules, "Fs": system}
+    stack = deployer.create(resources)
+    if not without:
+        assert stack["StackStatus"] == "CREATE_COMPLETE", deployer.failures(stack["StackName"])
+    else:
+        assert "do not permit Lustre LNET" in deployer.failures(stack["StackName"])["Fs"]
+
+
+def test_a_file_system_grows_in_place_and_is_replaced_for_another_kind(deployer: Deployer, subnet: str) -> None:
+    outputs = {"Id": {"Value": ref("Fs")}}
+    ids = [deployer.outputs(deployer.create({"Fs": lustre(subnet)}, name="grows", Outputs=outputs))["Id"]]
+    for change in (
+        {"capacity": 9600},
+        {"capacity": 9600, "DeploymentType": "SCRATCH_2", "PerUnitStorageThroughput": None},
+    ):
+        ids.append(deployer.outputs(deployer.update("grows", {"Fs": lustre(subnet, **change)}, Outputs=outputs))["Id"])
+    assert ids[0] == ids[1] != ids[2]
+    smaller = lustre(subnet, capacity=4800, DeploymentType="SCRATCH_2", PerUnitStorageThroughput=None)
+    shrunk = deployer.update("grows", {"Fs": smaller}, Outputs=outputs)
+    assert shrunk["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
+
+
+def test_an_association_with_another_prefix_overlaps_its_own_old_one(deployer: Deployer, subnet: str) -> None:
+    """A replacement is made before the old association is deleted."""
+    both = {"Data": {"Type": "AWS::S3::Bucket"}, "Fs": lustre(subnet)}
+    deployer.create({**both, "A": association("/d", "one/")}, name="moves")
+    assert deployer.update("moves", {**both, "A": association("/d", "two/")})["StackStatus"].endswith(
+        "ROLLBACK_COMPLETE"
+    )
+    assert "overlaps" in deployer.failures("moves")["A"]
+    assert deployer.update("moves", both)["StackStatus"] == "UPDATE_COMPLETE"
+    assert deployer.update("moves", {**both, "A": association("/d", "two/")})["StackStatus"] == "UPDATE_COMPLETE"
+
+
+def test_a_volume_grows_but_does_not_shrink(aws: EmbeddedAws, deployer: Deployer) -> None:
+    def volume(size: int) -> dict[str, Any]:
+        properties = {"AvailabilityZone": "us-east-1a", "Size": size, "VolumeType": "gp3", "Encrypted": True}
+        return {"V": {"Type": "AWS::EC2::Volume", "Properties": {**properties, "Tags": [{"Key": "a", "Value": "b"}]}}}
+
+    outputs = {"Id": {"Value": ref("V")}}
+    made = deployer.outputs(deployer.create(volume(10), name="volume", Outputs=outputs))["Id"]
+    assert deployer.outputs(deployer.update("volume", volume(20), Outputs=outputs))["Id"] == made
+    described = aws.clients("ec2").describe_volumes(VolumeIds=[made])["Volumes"][0]
+    assert (described["Size"], described["Encrypted"], described["Tags"]) == (20, True, [{"Key": "a", "Value": "b"}])
+    assert deployer.update("volume", volume(10), Outputs=outputs)["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
+
+
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
