@@ -47,6 +47,7 @@ class ClusterFacts:
     compute_subnet_id: str
     node_security_group_id: str
     file_system_id: str
+    home_volume_id: str = ""  # none, or none yet
     script_url: str
     bundle_sha256: str
     node_arguments: tuple[str, ...]
@@ -63,6 +64,7 @@ def placeholder_facts(settings: Settings) -> ClusterFacts:
         compute_subnet_id=network.compute_subnet_id or "subnet-00000000000000002",
         node_security_group_id=network.security_group_id or "sg-00000000000000000",
         file_system_id=settings.storage.fsx.file_system_id or "fs-00000000000000000",
+        home_volume_id=settings.storage.home.volume_id or "",
         script_url=f"s3://{bucket}/bootstrap/load-bundle.sh",
         bundle_sha256="0" * 64,
         node_arguments=(f"RESULTS_BUCKET={bucket}", "AMP_REMOTE_WRITE_URL=", f"LOG_GROUP=/slipway/{settings.name}"),
@@ -239,7 +241,7 @@ def _site_iam(iam: Iam) -> dict[str, Any]:
 
 
 def _shared_storage(settings: Settings, facts: ClusterFacts) -> list[dict[str, Any]]:
-    """The file system by its id: ParallelCluster would delete a file system that it made with the cluster."""
+    """File system and /home by their ids: ParallelCluster would delete what it made, or keep it out of reach."""
     shared: list[dict[str, Any]] = [
         {
             "Name": "fsx",
@@ -251,12 +253,14 @@ def _shared_storage(settings: Settings, facts: ClusterFacts) -> list[dict[str, A
     shared += [_mount(index, mount) for index, mount in enumerate(settings.storage.mounts, start=1)]
     home = settings.storage.home
     if home.kind == "ebs":
+        # Without a deployment there is no volume yet; a configuration to look at says which one there will be.
+        new = {**_root_volume(home.size_gib or 0), "DeletionPolicy": "Retain"}
         shared.append(
             {
                 "Name": "home",
                 "StorageType": "Ebs",
                 "MountDir": "/home",
-                "EbsSettings": {**_root_volume(home.size_gib or 0), "DeletionPolicy": "Retain"},
+                "EbsSettings": {"VolumeId": facts.home_volume_id} if facts.home_volume_id else new,
             }
         )
     return shared

@@ -160,14 +160,12 @@ def _kept(settings: Settings, stacks: dict[str, Stack]) -> list[str]:
     if "FileSystemId" in storage:
         group = "" if settings.storage.fsx.file_system_id else " and its security group"
         kept.append(f"the FSx for Lustre file system{group}: {storage['FileSystemId']}")
+    if "HomeVolumeId" in storage:
+        kept.append(f"the EBS volume of /home: {storage['HomeVolumeId']}; it costs until you delete it")
     if "BucketName" in storage:
         kept.append(f"the bucket {storage['BucketName']}")
     if "cluster" in stacks:
-        if settings.storage.home.kind == "ebs":
-            kept.append(f"the EBS volume of /home ({settings.storage.home.size_gib} GiB): it costs until you delete it")
         kept.append(f"ParallelCluster's log group /aws/parallelcluster/{settings.name}-...")
     if "observability" in stacks and "LogGroupName" in stacks["observability"].outputs:
         kept.append(f"the log group {stacks['observability'].outputs['LogGroupName']}")
-    if "acceptance" in stacks:
-        kept.append(f"the log groups of the Lambda functions of {stacks['acceptance'].name}")
     return kept

@@ -11,12 +11,14 @@ from typing import Any
 from aws_cdk import Aws, CfnOutput, CustomResource, Duration, Stack, custom_resources
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from slipway.bundle import acceptance_basis
 from slipway.settings import Settings
 from stacks.checks import BASIC_EXECUTION, accept, every_resource_of
 from stacks.cluster import ClusterStack
+from stacks.functions import function_logs, python_function
 from stacks.storage import StorageStack
 
 HANDLER = Path(__file__).parent / "acceptance_handler"
@@ -46,12 +48,15 @@ class AcceptanceStack(Stack):
         **kwargs: Any,
     ) -> None:
         super().__init__(scope, id, **kwargs)
-        start = self._function("StartFunction", "index.on_event")
-        watch = self._function("WatchFunction", "index.is_complete")
+        log_group = function_logs(self)
+        start, watch = (
+            python_function(self, id, folder=HANDLER, handler=handler, timeout=HANDLER_TIMEOUT, log_group=log_group)
+            for id, handler in (("StartFunction", "index.on_event"), ("WatchFunction", "index.is_complete"))
+        )
         self._grant_send_command(start, cluster.head_node_id)
         self._grant_read_own_state(start)
         self._grant_read_invocations(watch)
-        provider = self._provider(start, watch, settings.acceptance.timeout_minutes)
+        provider = self._provider(start, watch, settings.acceptance.timeout_minutes, log_group)
         verdict = CustomResource(
             self,
             "Acceptance",
@@ -60,29 +65,16 @@ class AcceptanceStack(Stack):
             properties={
                 "ClusterName": settings.name,
                 "InstanceId": cluster.head_node_id,
-                "ResultsBucket": storage.bucket.bucket_name,
+                "ResultsBucket": storage.bucket_name,
                 "TimeoutMinutes": settings.acceptance.timeout_minutes,
                 "Release": cluster.bundle_sha256,  # the head node must have taken it, measured or not
                 "Basis": acceptance_basis(settings),  # another one: accept again
                 "Asked": str(self.node.try_get_context(ASK_AGAIN) or ""),
             },
         )
+        verdict.node.add_dependency(provider, start, watch)  # their policies too: no reference leads to these
         CfnOutput(self, "RunId", value=verdict.get_att_string("RunId"))
         CfnOutput(self, "Summary", value=verdict.get_att_string("Summary"))
-
-    def _function(self, id: str, handler: str) -> lambda_.Function:
-        function = lambda_.Function(
-            self,
-            id,
-            runtime=lambda_.Runtime.PYTHON_3_13,
-            architecture=lambda_.Architecture.ARM_64,
-            code=lambda_.Code.from_asset(str(HANDLER), exclude=["__pycache__"]),
-            handler=handler,
-            timeout=HANDLER_TIMEOUT,
-        )
-        accept(function, BASIC_EXECUTION, "AWSLambdaBasicExecutionRole only writes this function's own log")
-        accept(function, "L1", "the runtime is pinned to the version that the handler is tested with")
-        return function
 
     def _grant_send_command(self, function: lambda_.Function, head_node_id: str) -> None:
         """This document on this instance."""
@@ -107,7 +99,7 @@ class AcceptanceStack(Stack):
         accept(function, "IAM5[Resource::*]", "ssm:GetCommandInvocation knows no resource")
 
     def _provider(
-        self, start: lambda_.Function, watch: lambda_.Function, timeout_minutes: int
+        self, start: lambda_.Function, watch: lambda_.Function, timeout_minutes: int, log_group: logs.ILogGroup
     ) -> custom_resources.Provider:
         provider = custom_resources.Provider(
             self,
@@ -115,6 +107,7 @@ class AcceptanceStack(Stack):
             on_event_handler=start,
             is_complete_handler=watch,
             query_interval=POLL_INTERVAL,
+            log_group=log_group,
             total_timeout=Duration.minutes(min(timeout_minutes + GRACE_MINUTES, CUSTOM_RESOURCE_LIMIT_MINUTES)),
         )
         accept(provider, BASIC_EXECUTION, "CDK's provider framework makes these functions; they write their own logs")

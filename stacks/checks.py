@@ -24,8 +24,12 @@ def accept(construct: IConstruct, rule: str, reason: str) -> None:
 
 def accept_empty(stack: Stack) -> None:
     """Accept a stack that has nothing to make. The CDK CLI deploys none of that name, so CloudFormation sees none."""
-    reason = "all of it exists already; the CDK CLI skips a stack without resources"
-    Validations.of(stack).acknowledge(Acknowledgment(id="CloudFormation-Validate::F0001", reason=reason))
+    accept_in_template(stack, "F0001", "all of it exists already; the CDK CLI skips a stack without resources")
+
+
+def accept_in_template(construct: IConstruct, rule: str, reason: str) -> None:
+    """Accept a finding of CDK's own validation of templates."""
+    Validations.of(construct).acknowledge(Acknowledgment(id=f"CloudFormation-Validate::{rule}", reason=reason))
 
 
 def every_resource_of(construct: IConstruct, suffix: str) -> str:
@@ -33,8 +37,3 @@ def every_resource_of(construct: IConstruct, suffix: str) -> str:
     inner = construct.node.default_child
     assert isinstance(inner, CfnElement)  # noqa: S101 (for mypy: default_child has no narrower type)
     return f"IAM5[Resource::<{Stack.of(construct).resolve(inner.logical_id)}.Arn>{suffix}]"
-
-
-def every_resource_of_export(producer: Stack, arn: str, suffix: str) -> str:
-    """The same for an ARN of another stack, which cdk-nag spells by the name of its export."""
-    return f"IAM5[Resource::{producer.resolve(producer.export_value(arn))['Fn::ImportValue']}{suffix}]"

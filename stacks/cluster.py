@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import AssetHashType, Aws, CfnOutput, CfnStack, CustomResource, Duration, Fn, Stack
+from aws_cdk import (
+    AssetHashType,
+    Aws,
+    CfnOutput,
+    CfnStack,
+    CrossStackReferences,
+    CustomResource,
+    Duration,
+    Fn,
+    ReferenceStrength,
+    Stack,
+)
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
@@ -30,6 +41,7 @@ from slipway.cluster_config import (
 from slipway.places import FILES
 from slipway.settings import Script, Settings
 from stacks.checks import accept
+from stacks.functions import function_logs, python_function
 from stacks.keys import grant_any_key
 from stacks.network import NetworkStack
 from stacks.observability import ObservabilityStack
@@ -55,6 +67,9 @@ OLDER_AGENT_ACTIONS = (  # agents before 3.3.40 take commands through these
     "ec2messages:SendReply",
 )
 BOOTSTRAP_ACTION = FILES / "nodes/load-bundle.sh"
+NAME_GUARD = Path(__file__).parent / "name_guard"
+GUARD_TIMEOUT = Duration.minutes(1)
+CLUSTER_RESOURCE = "Cluster"
 
 
 class ClusterStack(Stack):
@@ -87,7 +102,12 @@ class ClusterStack(Stack):
         self._grant_read_secret(self._head_node_policy)
         self._grant_decrypt(self._head_node_policy, settings.secret_arns)
         self._parameter = self._bundle_parameter()
-        self.cluster = self._cluster(self._provider())
+        self.add_stack_dependency(storage)  # its exports are imported by their names
+        guard = self._name_guard()
+        provider = self._provider()
+        provider.node.add_dependency(guard)
+        self.cluster = self._cluster(provider)
+        self.cluster.node.add_dependency(guard)
         self.head_node_id = self.cluster.get_att_string("headNode.instanceId")
         self._head_node_alarm()
         facts = {"vpc_id": network.vpc.vpc_id, "facts": dataclasses.asdict(self._facts())}
@@ -126,7 +146,7 @@ class ClusterStack(Stack):
 
     def _node_arguments(self) -> tuple[str, ...]:
         return (
-            f"RESULTS_BUCKET={self._storage.bucket.bucket_name}",
+            f"RESULTS_BUCKET={self._storage.bucket_name}",
             f"AMP_REMOTE_WRITE_URL={self._observability.remote_write_url}",
             f"LOG_GROUP={self._observability.log_group.ref}",
         )
@@ -283,7 +303,7 @@ class ClusterStack(Stack):
         """DeletionPolicy Delete: the instances go with the stack; file system and bucket are in the storage stack."""
         cluster = CustomResource(
             self,
-            "Cluster",
+            CLUSTER_RESOURCE,
             resource_type="Custom::PclusterCluster",
             service_token=Fn.get_att(provider.logical_id, "Outputs.ServiceToken").to_string(),
             properties={
@@ -293,7 +313,38 @@ class ClusterStack(Stack):
             },
         )
         cluster.node.add_dependency(self._parameter)
+        CrossStackReferences.of(cluster).produce(ReferenceStrength.BOTH)  # acceptance can be switched off
         return cluster
+
+    def _name_guard(self) -> CustomResource:
+        """Fails before ParallelCluster's resource does: that one deletes, after a failure, whatever has the name."""
+        name, region = self._settings.name, self._settings.region
+        function = python_function(
+            self,
+            "NameGuardFunction",
+            folder=NAME_GUARD,
+            handler="index.handler",
+            timeout=GUARD_TIMEOUT,
+            log_group=function_logs(self),
+        )
+        stack = f"cloudformation:{region}:{Aws.ACCOUNT_ID}:stack/{name}/*"
+        arns = [f"arn:{Aws.PARTITION}:{stack}"]
+        iam.Grant.add_to_principal(grantee=function, actions=["cloudformation:DescribeStacks"], resource_arns=arns)
+        iam.Grant.add_to_principal(
+            grantee=function, actions=["cloudformation:DescribeStackResource"], resource_arns=[self.stack_id]
+        )
+        finding = f"IAM5[Resource::arn:<AWS::Partition>:cloudformation:{region}:<AWS::AccountId>:stack/{name}/*]"
+        accept(function, finding, "the id in the ARN of a stack is not known before")
+        guard = CustomResource(
+            self,
+            "NameGuard",
+            resource_type="Custom::ClusterNameGuard",
+            service_token=function.function_arn,
+            service_timeout=GUARD_TIMEOUT,
+            properties={"ClusterName": name, "Region": region, "ClusterResource": CLUSTER_RESOURCE},
+        )
+        guard.node.add_dependency(function)  # its policy too
+        return guard
 
     def _facts(self) -> ClusterFacts:
         return ClusterFacts(
@@ -301,6 +352,7 @@ class ClusterStack(Stack):
             compute_subnet_id=self._network.compute_subnet_id,
             node_security_group_id=self._network.node_security_group.security_group_id,
             file_system_id=self._storage.file_system_id,
+            home_volume_id=self._storage.home_volume_id,
             script_url=self._script.s3_object_url,
             bundle_sha256=self.bundle_sha256,
             node_arguments=self._node_arguments(),

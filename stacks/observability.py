@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import Aws, CfnOutput, RemovalPolicy, Stack
+from aws_cdk import Aws, CfnOutput, CrossStackReferences, ReferenceStrength, RemovalPolicy, Stack
 from aws_cdk import aws_aps as aps
 from aws_cdk import aws_budgets as budgets
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -40,6 +40,9 @@ class ObservabilityStack(Stack):
             self._block_end_rule(settings, self.alarm_topic)
         if self.prometheus and self.alarm_topic:
             self._remote_write_alarm(name, self.alarm_topic)
+        for part in (self.prometheus, self.alarm_topic):
+            if part:  # can be switched off while the cluster uses it; exports too for older deployments of the cluster
+                CrossStackReferences.of(part).produce(ReferenceStrength.BOTH)
         if settings.budget and observability.alert_email:
             self._budget(name, settings.budget, observability.alert_email)
         self._outputs()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from moto.ec2.models import security_groups
+from moto.ec2.models import elastic_block_store, security_groups
 from moto.efs.models import efs_backends
 from moto.fsx.models import fsx_backends
 from moto.secretsmanager.models import secretsmanager_backends
@@ -22,6 +22,7 @@ from rehearsal.cloud.volumes import add_cache, add_volume
 
 Kind = Literal["fsx-lustre", "fsx-openzfs", "fsx-ontap", "file-cache", "efs"]
 _CAPACITY_GIB = 4800
+_VOLUME_GIB = 500
 _LUSTRE = {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 250}
 _LUSTRE_VERSION = "2.15"
 _FILE_SYSTEM_GROUP = "file-systems"
@@ -88,6 +89,12 @@ def _make_group(ec2: Any, name: str, vpc_id: str) -> str:
 def _default_vpc(ec2: Any) -> str:
     found: str = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"][0]["VpcId"]
     return found
+
+
+def make_volume(clients: Clients, volume_id: str, zone: str) -> None:
+    """An EBS volume, as a cluster that is gone left it."""
+    with next_id(elastic_block_store, "random_volume_id", volume_id):
+        clients("ec2").create_volume(AvailabilityZone=zone, Size=_VOLUME_GIB, VolumeType="gp3", Encrypted=True)
 
 
 def make_file_system(clients: Clients, system: FileSystem) -> None:

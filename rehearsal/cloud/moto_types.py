@@ -75,15 +75,18 @@ class MotoType:
 
     def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
         """Update through the model; what moto cannot change in place is a failure, not a silent success."""
-        if hasattr(self._model.update_from_cloudformation_json, "__isabstractmethod__"):
-            changed = {
-                key
-                for key in {*request.properties, *request.old_properties}
-                if request.properties.get(key) != request.old_properties.get(key)
-            }
-            if changed - {"Tags"}:
-                raise ResourceFailed(f"the rehearsal's cloud cannot update {self._type}: {', '.join(sorted(changed))}")
+        changed = {
+            key
+            for key in {*request.properties, *request.old_properties}
+            if request.properties.get(key) != request.old_properties.get(key)
+        }
+        if not changed - {"Tags"}:
             return current
+        if self._type == "AWS::Logs::LogGroup" and changed == {"RetentionInDays"}:
+            self._objects[current.physical_id].retention_in_days = str(request.properties["RetentionInDays"])
+            return current
+        if hasattr(self._model.update_from_cloudformation_json, "__isabstractmethod__"):
+            raise ResourceFailed(f"the rehearsal's cloud cannot update {self._type}: {', '.join(sorted(changed))}")
         try:
             made = self._model.update_from_cloudformation_json(
                 self._objects[current.physical_id],

@@ -26,6 +26,7 @@ from rehearsal.cloud.existing import (
     make_policy,
     make_secret,
     make_security_group,
+    make_volume,
     next_id,
 )
 from rehearsal.cloud.model import ACCOUNT, PARTITION
@@ -82,10 +83,10 @@ class ExistingNetwork:
 class Seed:
     """All that is there before the deployment.
 
-    `objects` are (bucket, key), `scripts` (bucket, key, text); `secret_arns` hold a key of NVIDIA's registry each,
-    `secrets` are (ARN, text); `service_roles`: services whose linked role was made, such as spot.amazonaws.com;
-    `execution_policy`: the document for the role that CloudFormation deploys with (empty: it may do everything);
-    `deployer_policy`: that of the role DEPLOYER, which runs the CDK CLI (empty: there is no such role).
+    `volumes` are (id, zone), `objects` (bucket, key), `scripts` (bucket, key, text); `secret_arns` hold a key of
+    NVIDIA's registry each, `secrets` are (ARN, text); `service_roles`: services whose linked role was made, such as
+    spot.amazonaws.com; `execution_policy`: the document for the role that CloudFormation deploys with (empty: it may do
+    everything); `deployer_policy`: that of the role DEPLOYER, which runs the CDK CLI (empty: there is no such role).
     """
 
     reservations: tuple[Reservation, ...] = ()
@@ -97,6 +98,7 @@ class Seed:
     network: ExistingNetwork | None = None
     security_groups: tuple[SecurityGroup, ...] = ()
     file_systems: tuple[FileSystem, ...] = ()
+    volumes: tuple[tuple[str, str], ...] = ()
     scripts: tuple[tuple[str, str, bytes], ...] = ()
     policy_arns: tuple[str, ...] = ()
     placement_groups: tuple[str, ...] = ()
@@ -157,6 +159,8 @@ def _site(clients: Clients, seed: Seed) -> None:
         make_security_group(clients, group)
     for system in seed.file_systems:
         make_file_system(clients, system)
+    for volume_id, zone in seed.volumes:
+        make_volume(clients, volume_id, zone)
     for bucket, key, body in seed.scripts:
         clients("s3").put_object(Bucket=bucket, Key=key, Body=body)
     for arn in seed.policy_arns:

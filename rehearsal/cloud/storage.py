@@ -70,17 +70,17 @@ def check_lustre(capacity_gib: int, lustre: Mapping[str, Any]) -> None:
 
 
 def check_network(region: str, subnet_ids: Sequence[str], group_ids: Sequence[str]) -> None:
-    """Raise what FSx answers when the groups do not let Lustre's ports pass among themselves, in and out."""
+    """Raise ResourceFailed if the groups do not let Lustre's ports pass among themselves, in and out, by now."""
     ec2 = ec2_backends[ACCOUNT][region]
     groups = [group for group in (ec2.get_security_group_from_id(id) for id in group_ids) if group]
     subnet = ipaddress.ip_network(ec2.get_subnet(subnet_ids[0]).cidr_block)
-    for rules in ([group.ingress_rules for group in groups], [group.egress_rules for group in groups]):
-        flat = [rule for some in rules for rule in some]
-        if groups and not all(any(_permits(rule, port, group_ids, subnet) for rule in flat) for port in _LUSTRE_PORTS):
-            raise JsonRESTError(
-                "InvalidNetworkSettings",
+    for direction in ("ingress_rules", "egress_rules"):
+        rules = [rule for group in groups for rule in getattr(group, direction)]
+        if groups and not all(any(_permits(rule, port, group_ids, subnet) for rule in rules) for port in _LUSTRE_PORTS):
+            raise ResourceFailed(
                 "The file system cannot be created because the default security group in the subnet provided or the"
-                " provided security groups do not permit Lustre LNET network traffic on port 988",
+                " provided security groups do not permit Lustre LNET network traffic on port 988 (Service: AmazonFSx;"
+                " Status Code: 400; Error Code: InvalidNetworkSettings)"
             )
 
 
@@ -101,7 +101,6 @@ def _init(self: FileSystem, *arguments: Any, **keywords: Any) -> None:
     lustre = keywords.get("lustre_configuration")
     if keywords["file_system_type"] == "LUSTRE":
         check_lustre(int(keywords["storage_capacity"]), lustre or {})
-        check_network(backend.region_name, keywords["subnet_ids"], keywords.get("security_group_ids") or [])
     wanted_tags, keywords["tags"] = keywords.get("tags"), None
     _original_init(self, *arguments, **keywords)
     self.file_system_id = f"fs-{uuid.uuid4().hex[:17]}"
@@ -274,6 +273,7 @@ def _typed(lustre: Mapping[str, Any]) -> dict[str, Any]:
 
 def _file_system(fsx: Any, request: ResourceRequest) -> ResourceResult:
     properties = request.properties
+    check_network(request.region, properties["SubnetIds"], properties.get("SecurityGroupIds", []))
     arguments = {key: properties[key] for key in _FILE_SYSTEM_KEYS if key in properties}
     own = [{"Key": item["Key"], "Value": str(item["Value"])} for item in properties.get("Tags", [])]
     made = fsx.create_file_system(

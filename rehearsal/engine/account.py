@@ -41,6 +41,7 @@ def seed_of(settings: Settings, folder: Path | None = None) -> Seed:
         network=_network(settings),
         security_groups=_security_groups(settings),
         file_systems=_file_systems(settings),
+        volumes=((settings.storage.home.volume_id, settings.zone),) if settings.storage.home.volume_id else (),
         scripts=tuple((*_place(script), _text(script, folder)) for script in scripts),
         policy_arns=(*settings.policy_arns, *filter(None, [settings.iam.permissions_boundary])),
         placement_groups=_placement_groups(settings),

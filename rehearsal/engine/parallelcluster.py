@@ -13,6 +13,7 @@ import json
 from typing import Any
 
 from rehearsal.cloud.clients import OWN_CREDENTIALS, aws_reasons
+from rehearsal.cloud.cluster_stacks import ClusterStacks, physical_id_of_failure
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.pcluster import ValidationMessage, validate
@@ -27,6 +28,7 @@ from rehearsal.hosts import HostsError
 from rehearsal.hosts.errors import failure_line
 from rehearsal.permissions.parallelcluster import make_roles, remove_roles
 from slipway.places import FILES
+from slipway.settings import PARALLELCLUSTER_VERSION
 
 PCLUSTER = FILES / ".venv-pcluster/bin/pcluster"
 
@@ -41,6 +43,7 @@ PROPERTIES = {
     "SuppressValidators",
     "ValidationFailureLevel",
 }
+VERSION_TAG = "parallelcluster:version"
 RESOURCE_TAG = {"Key": "parallelcluster:custom_resource", "Value": "cluster"}
 MESSAGE_CHARACTERS = 2048
 
@@ -63,6 +66,7 @@ class ClusterProvider:
         self._progress = progress
         self._spec = spec
         self._hosts = hosts
+        self._stacks = ClusterStacks(aws.stacks)
         self._result: ResourceResult | None = None  # what Create answered
         self._configuration: dict[str, Any] = {}  # that the nodes' roles were made for
 
@@ -72,9 +76,17 @@ class ClusterProvider:
         if request.request_type == "Delete":
             self._hosts.stop()
             self._remove_roles()
-            return ResourceResult(name)
+            self._stacks.delete(name)
+            return ResourceResult(request.physical_id or name)
         if request.request_type == "Update":
             return self._update(name, request)
+        try:
+            return self._create(name, request)
+        except ResourceFailed as error:
+            raise ResourceFailed(str(error), physical_id_of_failure(request)) from error
+
+    def _create(self, name: str, request: ResourceRequest) -> ResourceResult:
+        self._stacks.refuse_taken(name)
         unknown = set(request.properties) - PROPERTIES
         if unknown:
             raise ResourceFailed(f"create_cluster() got unexpected arguments: {', '.join(sorted(unknown))}")
@@ -82,6 +94,7 @@ class ClusterProvider:
         configuration["Tags"] = [*configuration.get("Tags", []), RESOURCE_TAG]
         with self._progress.phase("ParallelCluster's validators", depth=1):
             messages = self._validate(name, configuration)
+        self._stacks.create(name, {VERSION_TAG: PARALLELCLUSTER_VERSION, RESOURCE_TAG["Key"]: RESOURCE_TAG["Value"]})
         nodes = planned_nodes(configuration, self._spec.max_hosts)
         self._make_roles(name, configuration)
         running = {node.name: self._hosts.launch(node) for node in nodes if not node.dynamic}

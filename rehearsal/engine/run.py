@@ -200,6 +200,8 @@ class Engine:
         return [f"{self.settings.name}-{part}" for part in parts]
 
     def _on_event(self, event: CloudEvent) -> None:
+        if event.stack == self.settings.name:
+            return  # ParallelCluster's stack: the hosts show how far it is
         if event.resource_type == STACK_TYPE and event.logical_id == event.stack:
             state = (
                 "failed" if FAILED.search(event.status) else "ok" if event.status.endswith("COMPLETE") else "running"

@@ -187,7 +187,7 @@ def _volumes(s: Settings, prices: Mapping[str, Price]) -> Iterator[Part]:
     name, quantity = "EBS root volumes of the compute nodes", f"{_count(low, high)} x {size} GiB gp3"
     yield _priced("storage", name, quantity, gp3, Range(low, high).times(size))
     home = s.storage.home.size_gib
-    if home:
+    if home:  # an existing volume costs the same with the cluster and without it, and its size is not in the settings
         yield _priced("storage", "EBS /home", f"{home} GiB gp3", gp3, Range(home, home))
 
 

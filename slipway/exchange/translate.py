@@ -462,14 +462,15 @@ def _mount(t: Translation, path: Place, kind: str, part: str, key: str) -> None:
 
 
 def _home(t: Translation, path: Place, part: dict[str, Any]) -> None:
-    made_elsewhere = any(key in part.get("EbsSettings", {}) for key in ("VolumeId", "SnapshotId", "Raid"))
-    if made_elsewhere or get_at(part, ("EbsSettings", "Size")) is None:
-        t.drop(path, "an EBS home is a new volume with a size (storage.home.size_gib)")
+    settings = part.get("EbsSettings", {})
+    key, to = ("VolumeId", "volume_id") if "VolumeId" in settings else ("Size", "size_gib")
+    if any(other in settings for other in ("SnapshotId", "Raid")) or settings.get(key) is None:
+        t.drop(path, "an EBS home is a new volume with a size (storage.home.size_gib), or an existing one (volume_id)")
         return
     home: Place = ("storage", "home")
-    for key in ("StorageType", "MountDir"):
-        t.put((*path, key), (*home, "kind"), "ebs")
-    t.carry((*path, "EbsSettings", "Size"), (*home, "size_gib"))
+    for name in ("StorageType", "MountDir"):
+        t.put((*path, name), (*home, "kind"), "ebs")
+    t.carry((*path, "EbsSettings", key), (*home, to))
 
 
 def _rest(t: Translation) -> None:

@@ -15,6 +15,8 @@ from slipway.settings.rules.storage import MAX_ASSOCIATIONS
 from slipway.settings.source import Place
 
 EXISTING: Place = ("storage", "fsx", "file_system_id")
+HOME_VOLUME: Place = ("storage", "home", "volume_id")
+HEAD_NODE_TAG, CLUSTER_TAG = "parallelcluster:node-type", "parallelcluster:cluster-name"
 # Deployment -> codes of the quotas: capacity in GiB, number of file systems. Source: Service Quotas, fsx, as listed in
 # gruntwork-io/terraform-aws-utilities docs/quotas.md (read in November 2026).
 QUOTAS = {
@@ -311,6 +313,44 @@ def _efs(settings: Settings, aws: Aws, path: Place, system: dict[str, Any]) -> I
     yield from _place(settings, path, system_id, here[0]["VpcId"])
 
 
+def _home_volume(settings: Settings, aws: Aws) -> Iterator[Answer]:
+    volume_id = settings.storage.home.volume_id or ""
+    answer = found(aws.start("ec2", "describe_volumes", VolumeIds=[volume_id]), "InvalidVolume.NotFound")
+    if answer is None:
+        yield fault(HOME_VOLUME, f"there is no volume {volume_id} in {settings.region}", "correct the id")
+        return
+    volume = answer["Volumes"][0]
+    facts = f"{volume_id}: {volume['Size']} GiB {volume['VolumeType']} in {volume['AvailabilityZone']}"
+    if volume["AvailabilityZone"] != settings.zone:
+        hint = f"make a snapshot of it and from that a volume in {settings.zone}: aws ec2 create-volume"
+        yield fault(HOME_VOLUME, f"{facts}; the head node is in {settings.zone}", hint)
+        return
+    users = [item["InstanceId"] for item in volume.get("Attachments", []) if item.get("State") != "detached"]
+    if volume["State"] == "available":
+        yield ok(HOME_VOLUME, f"{facts}, available")
+    elif users:
+        yield from _attached(settings, aws, facts, users)
+    else:
+        yield fault(HOME_VOLUME, f"{facts} is {volume['State']}", "wait until it is available, or name another one")
+    if not volume["Encrypted"]:
+        hint = (
+            "copy its snapshot with --encrypted and make the volume from the copy; Slipway's own volumes are encrypted"
+        )
+        yield warning(HOME_VOLUME, f"{volume_id} is not encrypted", hint)
+
+
+def _attached(settings: Settings, aws: Aws, facts: str, instance_ids: list[str]) -> Iterator[Answer]:
+    """Attached is right for the head node of this cluster alone."""
+    answer = aws.call("ec2", "describe_instances", InstanceIds=instance_ids)
+    instances = [instance for part in answer["Reservations"] for instance in part["Instances"]]
+    ours = {HEAD_NODE_TAG: "HeadNode", CLUSTER_TAG: settings.name}
+    if all(_tag(instance, key) == value for instance in instances for key, value in ours.items()):
+        yield ok(HOME_VOLUME, f"{facts}, attached to the head node of {settings.name}")
+    else:
+        hint = "detach it, or end the other cluster first; two hosts cannot write to it"
+        yield fault(HOME_VOLUME, f"{facts} is attached to {', '.join(instance_ids)}", hint)
+
+
 QUESTIONS = (
     Question(
         name="file-system-quota",
@@ -336,6 +376,16 @@ QUESTIONS = (
         finds=(Status.FAULT, Status.WARNING),
         ask=_existing,
         applies=lambda s: s.storage.fsx.file_system_id is not None,
+    ),
+    Question(
+        name="home-volume",
+        asks="Can the head node attach the existing volume of /home?",
+        why="ParallelCluster refuses a volume that is missing or attached; one of another zone fails the head node.",
+        source="ParallelCluster 3.16.1, SharedEbsVolumeIdValidator; EBS user guide, attach a volume",
+        permissions=("ec2:DescribeVolumes", "ec2:DescribeInstances"),
+        finds=(Status.FAULT, Status.WARNING),
+        ask=_home_volume,
+        applies=lambda s: s.storage.home.volume_id is not None,
     ),
     Question(
         name="mounts",

@@ -244,6 +244,7 @@ QueueName = Annotated[
 ]
 VpcId = Annotated[str, _ec2_id("vpc-id", "vpc", "VPC")]
 SubnetId = Annotated[str, _ec2_id("subnet-id", "subnet", "subnet")]
+VolumeId = Annotated[str, _ec2_id("volume-id", "vol", "volume")]
 SecurityGroupId = Annotated[str, _ec2_id("security-group-id", "sg", "security group")]
 ReservationId = Annotated[
     str,

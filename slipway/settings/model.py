@@ -57,6 +57,7 @@ from slipway.settings.forms import (
     SubnetId,
     TagKey,
     TagValue,
+    VolumeId,
     VpcId,
     Zone,
 )
@@ -230,12 +231,17 @@ class Association(Part):
 
 
 class Home(Part):
-    """Where /home is: on the head node's root volume, or on a separate EBS volume."""
+    """Where /home is: on the head node's root volume, or on a separate EBS volume, which outlives the cluster."""
 
     kind: Literal["head-node", "ebs"] = key(
         "on the head node's root volume (`head-node`) or on a separate volume (`ebs`)", default="head-node"
     )
-    size_gib: int | None = key("size of the `ebs` volume in GiB, at least 6", default=None, ge=1, le=16384)
+    size_gib: int | None = key("size of a new `ebs` volume in GiB, at least 6", default=None, ge=1, le=16384)
+    volume_id: VolumeId | None = key(
+        "an existing volume in the cluster's zone, such as that of a cluster which is gone; without `size_gib`",
+        default=None,
+        shown="a new volume",
+    )
 
 
 class Mount(Part):

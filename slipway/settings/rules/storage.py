@@ -167,8 +167,8 @@ def association_prefixes(s: Settings) -> Iterator[Finding]:
 def home_size(s: Settings) -> Iterator[Finding]:
     home = s.storage.home
     least = GP3_IOPS // GP3_IOPS_PER_GIB
-    if home.kind == "ebs" and home.size_gib is None:
-        yield HOME, "an EBS home needs size_gib", "for example size_gib: 500"
+    if home.kind == "ebs" and home.size_gib is None and home.volume_id is None:
+        yield HOME, "an EBS home needs size_gib", "for example size_gib: 500; or volume_id for an existing volume"
     elif home.kind == "ebs" and home.size_gib is not None and home.size_gib < least:
         text = f"a gp3 volume with {GP3_IOPS} IOPS has at least {least} GiB"
         yield (*HOME, "size_gib"), text, "for example size_gib: 500"
@@ -182,6 +182,19 @@ def home_size(s: Settings) -> Iterator[Finding]:
 def home_no_size(s: Settings) -> Iterator[Finding]:
     if s.storage.home.kind == "head-node" and s.storage.home.size_gib is not None:
         yield (*HOME, "size_gib"), "only an EBS home has a size", "set kind: ebs, or leave size_gib out"
+
+
+@rule(
+    why="An existing volume is used as it is: a size next to its id would mislead. It has no use without kind: ebs.",
+    source="Slipway: stacks/storage.py",
+    keys=("storage.home",),
+)
+def home_volume(s: Settings) -> Iterator[Finding]:
+    home = s.storage.home
+    if home.volume_id and home.kind == "head-node":
+        yield (*HOME, "volume_id"), "only an EBS home has a volume", "set kind: ebs, or leave volume_id out"
+    elif home.volume_id and home.size_gib is not None:
+        yield (*HOME, "volume_id"), "an existing volume has its size already", "leave out size_gib"
 
 
 @warning(
