@@ -17,6 +17,7 @@ from aws_cdk import (
     Aws,
     CfnOutput,
     CfnResource,
+    CfnWaitConditionHandle,
     Duration,
     Fn,
     RemovalPolicy,
@@ -73,6 +74,8 @@ class StorageStack(Stack):
             volume_id = storage.home.volume_id or self._new_home(storage.home, settings)
             self.home_volume_id = self._exported("HomeVolumeId", volume_id)
         CfnOutput(self, "BucketName", value=self.bucket.bucket_name)
+        # Does nothing. The CDK CLI deploys no stack without a resource, and the cluster reads this one's outputs.
+        CfnWaitConditionHandle(self, "Outputs")
 
     def _exported(self, id: str, value: str) -> str:
         """Return the import, for other stacks, of an output of this name."""

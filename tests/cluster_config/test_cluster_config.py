@@ -174,10 +174,17 @@ def test_stated_shape_has_the_cpus_of_the_type(every_part: Settings) -> None:
             assert queue.instance.sockets * queue.instance.cores_per_socket * 2 == queue.instance.vcpus
 
 
-def test_file_system_is_mounted_by_id_and_home_is_retained(every_part: Settings) -> None:
-    found = cluster_configuration(every_part, facts(every_part, file_system_id="fs-0123456789abcdef0"))
-    fsx, home = found["SharedStorage"]
+def test_file_system_and_home_are_mounted_by_their_ids(every_part: Settings) -> None:
+    ids = {"file_system_id": "fs-0123456789abcdef0", "home_volume_id": "vol-0123456789abcdef0"}
+    fsx, home = cluster_configuration(every_part, facts(every_part, **ids))["SharedStorage"]
     assert fsx["FsxLustreSettings"] == {"FileSystemId": "fs-0123456789abcdef0"}
+    assert home["EbsSettings"] == {"VolumeId": "vol-0123456789abcdef0"}
+
+
+def test_before_a_deployment_a_configuration_says_which_home_there_will_be(every_part: Settings) -> None:
+    _, home = cluster_configuration(every_part, facts(every_part, file_system_id="fs-0123456789abcdef0"))[
+        "SharedStorage"
+    ]
     assert home["EbsSettings"]["DeletionPolicy"] == "Retain"
     assert home["EbsSettings"]["Encrypted"] is True
 

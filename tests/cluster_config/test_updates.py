@@ -68,6 +68,7 @@ LIMIT = {
 }
 QUEUE = {"name": "more", "instance_type": "g6.12xlarge", "min_count": 0, "max_count": 2}
 
+OTHER_HOME = {"kind": "ebs", "volume_id": "vol-0123456789abcdef1"}
 MOUNT = {"path": "/more", "kind": "efs", "id": "fs-0123456789abcdef2"}
 
 # What ParallelCluster says of a change, for people.
@@ -145,7 +146,8 @@ CASES = (
     Case("`queues[].slurm_settings`", put(*TRAIN, "slurm_settings", value={"MaxNodes": 4}), TAKEN),
     Case("`slurm.idle_minutes`", put("slurm", "idle_minutes", value=20), STOP),
     Case("`slurm.settings`", put("slurm", "settings", value={"SlurmdTimeout": 600}), TAKEN),
-    Case("`storage.home.size_gib`", put("storage", "home", "size_gib", value=800), REFUSED),
+    Case("`storage.home.size_gib`", put("storage", "home", "size_gib", value=800), NOTHING),
+    Case("`storage.home.volume_id`", put("storage", "home", value=OTHER_HOME), REFUSED),
     Case("`storage.home.kind`", put("storage", "home", value={"kind": "head-node"}), REFUSED),
     Case("`storage.mounts`: one more or less", lambda data: data["storage"]["mounts"].append(MOUNT), TAKEN),
     Case("`storage.mounts[].path`", put("storage", "mounts", 0, "path", value="/other"), STOP),
@@ -169,7 +171,10 @@ def configuration_of(settings: Settings, scripts: str = "") -> dict[str, Any]:
     """With a bundle's hash that differs when what the bundle says differs; `scripts` replaces its programs."""
     said = [node_env_values(settings), list(settings.images), acceptance_scenario(settings), scripts]
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-    return cluster_configuration(settings, dataclasses.replace(placeholder_facts(settings), bundle_sha256=digest))
+    facts = dataclasses.replace(placeholder_facts(settings), bundle_sha256=digest)
+    if settings.storage.home.kind == "ebs" and not settings.storage.home.volume_id:
+        facts = dataclasses.replace(facts, home_volume_id="vol-0123456789abcdef0")  # that of the storage stack
+    return cluster_configuration(settings, facts)
 
 
 @pytest.fixture(scope="module")

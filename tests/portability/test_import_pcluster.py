@@ -253,6 +253,15 @@ def test_what_is_not_carried_is_told_with_a_reason(
     settings_of(report, tmp_path)  # and the rest is valid
 
 
+def test_an_existing_home_volume_is_carried(bring: Callable[..., tuple[int, Report]], tmp_path: Path) -> None:
+    home = (
+        "SharedStorage: [{Name: h, StorageType: Ebs, MountDir: /home, EbsSettings: {VolumeId: vol-0123456789abcdef0}}]"
+    )
+    _, report = bring(BASE.replace("Image:", f"{home}\nImage:", 1))
+    taken = settings_of(report, tmp_path).storage.home
+    assert (taken.kind, taken.volume_id, taken.size_gib) == ("ebs", "vol-0123456789abcdef0", None)
+
+
 def test_a_group_and_a_reservation_keep_the_reservation(
     bring: Callable[..., tuple[int, Report]], tmp_path: Path
 ) -> None:

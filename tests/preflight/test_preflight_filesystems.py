@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from arrange_services import efs, file_system
 from arrange_vpc import COMPUTE, HEAD, NETWORK, VPC, ZONE, group, vpc
+from moto.ec2.models import ec2_backends
 from moto.fsx.models import fsx_backends
-from preflight_cases import REGION, Case, all_of, check, denied
+from preflight_cases import REGION, Case, all_of, check, denied, nothing
 
+from rehearsal.cloud.existing import make_volume
 from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, make_network
 from rehearsal.cloud.volumes import add_cache, add_volume
@@ -263,7 +265,61 @@ MOUNT_CASES = [
     denied("efs:DescribeMountTargets", "mounts", "elasticfilesystem:DescribeMountTargets",
            settings=mounting("efs", EFS), arrange=all_of(vpc(), efs(EFS, subnet=COMPUTE))),
 ]  # fmt: skip
-CASES = [*QUOTA_CASES, *SYSTEM_CASES, *MOUNT_CASES]
+HOME_ID = "vol-0123456789abcdef0"
+HOME: dict[str, Any] = {"storage": {"home": {"kind": "ebs", "volume_id": HOME_ID}}}
+HOME_FACTS = f"{HOME_ID}: 500 GiB gp3 in"
+
+
+def home_volume(zone: str = ZONE, encrypted: bool = True) -> Callable[[PreflightAws], None]:
+    def arrange(aws: PreflightAws) -> None:
+        make_volume(aws.clients, HOME_ID, zone)
+        ec2_backends[ACCOUNT][REGION].volumes[HOME_ID].encrypted = encrypted
+
+    return arrange
+
+
+def attached_to(cluster: str) -> Callable[[PreflightAws], None]:
+    """To a head node of that cluster."""
+
+    def arrange(aws: PreflightAws) -> None:
+        home_volume()(aws)
+        ec2 = aws.clients("ec2")
+        image = ec2.describe_images()["Images"][0]["ImageId"]
+        tags = [
+            {"Key": "parallelcluster:cluster-name", "Value": cluster},
+            {"Key": "parallelcluster:node-type", "Value": "HeadNode"},
+        ]
+        made = ec2.run_instances(
+            ImageId=image, MinCount=1, MaxCount=1, Placement={"AvailabilityZone": ZONE},
+            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+        )  # fmt: skip
+        ec2.attach_volume(VolumeId=HOME_ID, InstanceId=made["Instances"][0]["InstanceId"], Device="/dev/sdf")
+
+    return arrange
+
+
+def home(name: str, status: Status, text: str, arrange: Any = nothing, **more: Any) -> Case:
+    path = ("storage", "home", "volume_id")
+    return Case("home-volume", name, status, text, path, settings=HOME, arrange=arrange, **more)
+
+
+HOME_CASES = [
+    home("available", OK, f"{HOME_FACTS} {ZONE}, available", home_volume()),
+    home("missing", FAULT, f"there is no volume {HOME_ID} in {REGION}", hint="correct the id"),
+    home("other zone", FAULT, f"{HOME_FACTS} {REGION}b; the head node is in {ZONE}", home_volume(f"{REGION}b")),
+    home("open", WARNING, f"{HOME_ID} is not encrypted", home_volume(encrypted=False)),
+    home("ours", OK, f"{HOME_FACTS} {ZONE}, attached to the head node of p5", attached_to("p5")),
+    denied("ec2:DescribeVolumes", "home-volume", settings=HOME, arrange=home_volume()),
+    denied("ec2:DescribeInstances", "home-volume", settings=HOME, arrange=attached_to("p5")),
+]
+CASES = [*QUOTA_CASES, *SYSTEM_CASES, *MOUNT_CASES, *HOME_CASES]
+
+
+def test_a_home_of_another_cluster_is_not_taken(ask: Callable[[Case], tuple[Answer, ...]]) -> None:
+    (answer,) = ask(home("theirs", FAULT, "", attached_to("other")))
+    assert (answer.status, answer.text[: len(HOME_FACTS)]) == (FAULT, HOME_FACTS)
+    assert "is attached to i-" in answer.text
+    assert "two hosts cannot write to it" in answer.hint
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -68,7 +68,7 @@ class Assembly:
         text = io.StringIO()
         template = json.loads(HASH.sub("HASH", json.dumps(self.templates[stack])))
         for resource in template.get("Resources", {}).values():
-            for statement in resource["Properties"].get("PolicyDocument", {}).get("Statement", []):
+            for statement in resource.get("Properties", {}).get("PolicyDocument", {}).get("Statement", []):
                 if isinstance(statement["Resource"], list):
                     statement["Resource"].sort(key=json.dumps)
         yaml.dump(template, text)

@@ -13,9 +13,10 @@ import pytest
 from nodes.metrics import remote_write
 from slipway.stack_names import STACKS
 from stacks.cluster import AGENT_ACTIONS, OLDER_AGENT_ACTIONS
+from stacks.storage import _association_id
 from tests.stacks.assembly import EXAMPLES, ROOT, Assembly, synthesise
 
-CUSTOM_RESOURCES = {"Custom::PclusterCluster", "Custom::ClusterAcceptance"}
+CUSTOM_RESOURCES = {"Custom::ClusterNameGuard", "Custom::PclusterCluster", "Custom::ClusterAcceptance"}
 # Actions that AWS cannot tie to a resource.
 WITHOUT_RESOURCE = {"aps:ListWorkspaces", "ssm:GetCommandInvocation", *AGENT_ACTIONS, *OLDER_AGENT_ACTIONS}
 
@@ -33,7 +34,7 @@ def any_assembly(request: pytest.FixtureRequest, assemblies: dict[str, Assembly]
 KEPT = ("RetainExceptOnCreate", "Retain")  # on deletion of the stack, on replacement
 
 
-def test_five_stacks_and_no_custom_resource_beyond_the_two(any_assembly: Assembly) -> None:
+def test_five_stacks_and_no_custom_resource_beyond_the_three(any_assembly: Assembly) -> None:
     assert set(any_assembly.templates) == set(STACKS)
     kinds = {resource["Type"] for _, _, resource in any_assembly.resources()}
     assert {
@@ -127,7 +128,7 @@ def test_existing_bucket_is_left_alone(every_part: Assembly) -> None:
     assert not every_part.of_type("AWS::S3::BucketPolicy")
 
 
-@pytest.mark.parametrize("kind", ["AWS::FSx::FileSystem", "AWS::FSx::DataRepositoryAssociation", "AWS::Logs::LogGroup"])
+@pytest.mark.parametrize("kind", ["AWS::FSx::FileSystem", "AWS::EC2::Volume", "AWS::Logs::LogGroup"])
 def test_data_outlives_the_stacks(assembly: Assembly, kind: str) -> None:
     resources = [
         r
@@ -135,13 +136,60 @@ def test_data_outlives_the_stacks(assembly: Assembly, kind: str) -> None:
         if r in assembly.templates["storage"]["Resources"].values()
         or r in assembly.templates["observability"]["Resources"].values()
     ]
-    assert resources
-    assert {(resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) for resource in resources} == {KEPT}
+    assert resources or kind == "AWS::EC2::Volume"
+    assert {(resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) for resource in resources} <= {KEPT}
+
+
+def test_an_association_goes_with_its_settings_and_leaves_the_data(assembly: Assembly) -> None:
+    """One that stays would refuse its own path to the next deployment, and would go on exporting."""
+    for association in assembly.of_type("AWS::FSx::DataRepositoryAssociation"):
+        assert not {"DeletionPolicy", "UpdateReplacePolicy"} & set(association)
 
 
 def test_associations_are_made_one_after_the_other(rehearsal: Assembly) -> None:
     resources = rehearsal.templates["storage"]["Resources"]
-    assert resources["Association2"]["DependsOn"] == ["Association1"]
+    links = [(name, body) for name, body in resources.items() if body["Type"].endswith("Association")]
+    (first, _), (_, second) = links
+    assert second["DependsOn"] == [first]
+
+
+def test_ids_of_associations_come_from_their_paths() -> None:
+    paths = ("/a-b", "/a/b", "/ab", "/", "/datasets")
+    ids = [_association_id(path) for path in paths]
+    assert len(set(ids)) == len(paths)
+    assert all(re.fullmatch("Association[A-Za-z0-9]+", id) for id in ids)
+    assert ids[-1].startswith("AssociationDatasets")
+
+
+def test_the_file_system_comes_after_every_rule_of_its_group(rehearsal: Assembly) -> None:
+    resources = rehearsal.templates["storage"]["Resources"]
+    rules = {name for name, body in resources.items() if body["Type"].startswith("AWS::EC2::SecurityGroup")}
+    (file_system,) = [body for body in resources.values() if body["Type"] == "AWS::FSx::FileSystem"]
+    assert len(rules) == 11
+    assert rules <= set(file_system["DependsOn"])
+
+
+def test_acceptance_comes_after_its_functions_policies_and_log_group(rehearsal: Assembly) -> None:
+    resources = rehearsal.templates["acceptance"]["Resources"]
+    (verdict,) = [body for body in resources.values() if body["Type"] == "Custom::ClusterAcceptance"]
+    needed = {
+        name
+        for name, body in resources.items()
+        if body["Type"] in ("AWS::Lambda::Function", "AWS::IAM::Policy", "AWS::StepFunctions::StateMachine")
+    }
+    assert needed <= set(verdict["DependsOn"])
+
+
+def test_functions_log_to_a_group_that_goes_with_their_stack(any_assembly: Assembly) -> None:
+    for part in ("acceptance", "cluster"):
+        resources = any_assembly.templates[part]["Resources"]
+        (group,) = [name for name, body in resources.items() if body["Type"] == "AWS::Logs::LogGroup"]
+        functions = [body for body in resources.values() if body["Type"] == "AWS::Lambda::Function"]
+        assert {json.dumps(body["Properties"]["LoggingConfig"]["LogGroup"]) for body in functions} == {
+            json.dumps({"Ref": group})
+        }
+        assert resources[group]["Properties"]["RetentionInDays"] == 30
+        assert resources[group]["DeletionPolicy"] == "Delete"
 
 
 def node_group_rules(assembly: Assembly, kind: str) -> list[dict[str, Any]]:
@@ -345,7 +393,6 @@ def test_associations_are_those_of_the_sites_file_system(site_parts: Assembly) -
     (association,) = site_parts.of_type("AWS::FSx::DataRepositoryAssociation")
     assert association["Properties"]["FileSystemId"] == SITE_FILE_SYSTEM
     assert association["Properties"]["DataRepositoryPath"] == "s3://an-existing-bucket/datasets/"
-    assert (association["DeletionPolicy"], association["UpdateReplacePolicy"]) == KEPT
 
 
 @pytest.mark.parametrize(("policy", "scripts"), SITE_SCRIPTS.items())
@@ -374,7 +421,10 @@ def test_the_sites_parts_are_in_the_cluster_configuration(site_parts: Assembly) 
     policies = [one["Policy"] for one in queue["Iam"]["AdditionalIamPolicies"]]
     assert policies[-1] == "arn:aws:iam::123456789012:policy/site/datasets"
     mounts = {one["MountDir"]: one for one in configuration["SharedStorage"]}
-    assert mounts["/fsx"]["FsxLustreSettings"] == {"FileSystemId": SITE_FILE_SYSTEM}
+    assert mounts["/fsx"]["FsxLustreSettings"] == {
+        "FileSystemId": {"Fn::ImportValue": "site-parts-storage:FileSystemId"}
+    }
+    assert site_parts.templates["storage"]["Outputs"]["FileSystemId"]["Value"] == SITE_FILE_SYSTEM
     assert mounts["/shared"]["EfsSettings"] == {"FileSystemId": "fs-0123456789abcdef1"}
 
 
