@@ -91,10 +91,10 @@ runs there, so paths in arguments after `--` are relative to the checkout; witho
 `--app 'slipway app'`.""",
     "destroy": """Stacks are deleted in this order: acceptance, cluster, observability, storage, network.
 These stay: the bucket and the file system with its security group; the EBS volume of /home (`storage.home.kind:
-ebs`), which costs until it is deleted; the log groups of the nodes, of ParallelCluster and of the acceptance's
-Lambda functions. While a file system that Slipway made exists the network stack stays too, because the file system
-is in its subnets: save the data, delete the file system and its security group, then run `slipway destroy` again.
-The command names all of this, as far as it applies, before it asks for the cluster's name.""",
+ebs`), which costs until it is deleted; the log groups of the nodes and of ParallelCluster. While a file system that
+Slipway made exists the network stack stays too, because the file system is in its subnets: save the data, delete
+the file system and its security group, then run `slipway destroy` again. The command names all of this, as far as
+it applies, before it asks for the cluster's name.""",
     "ssh": """The session is Session Manager's, also when head_node.key_pair is set: it needs no open port and no
 address that you can reach, and AWS records it. It starts as the user `ssm-user`; `sudo su - ubuntu` (`ec2-user` on
 Amazon Linux) is the cluster's user. Session Manager does not return the exit code of a command after `--`. Needs

@@ -165,6 +165,8 @@ def _kept(settings: Settings, stacks: dict[str, Stack]) -> list[str]:
     if "BucketName" in storage:
         kept.append(f"the bucket {storage['BucketName']}")
     if "cluster" in stacks:
+        if settings.storage.home.kind == "ebs" and "HomeVolumeId" not in storage:  # ParallelCluster made it
+            kept.append(f"the EBS volume of /home ({settings.storage.home.size_gib} GiB): it costs until you delete it")
         kept.append(f"ParallelCluster's log group /aws/parallelcluster/{settings.name}-...")
     if "observability" in stacks and "LogGroupName" in stacks["observability"].outputs:
         kept.append(f"the log group {stacks['observability'].outputs['LogGroupName']}")

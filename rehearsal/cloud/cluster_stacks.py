@@ -1,7 +1,7 @@
 """What ParallelCluster's provider does with a cluster's name: one stack a cluster, made and deleted by the name alone.
 
 A Create for a name that is taken fails. The provider's framework gives every failed Create a physical id, so
-CloudFormation sends Delete for it, and Delete removes the cluster of that name, whoever made it.
+CloudFormation sends Delete for it, and Delete removes the cluster of that name, also one that it did not make.
 
 Source: aws-parallelcluster, cloudformation/custom_resource/cluster.yaml (3.13.1), create_or_update() and delete();
 pcluster/models/cluster.py of 3.16.1, create(); crhelper's resource_helper.py.
@@ -43,7 +43,7 @@ class ClusterStacks:
         raise ResourceFailed(f"Bad Request: Cluster {name} already exists")
 
     def delete(self, name: str) -> None:
-        """Delete the stack of that name; nothing if there is none."""
+        """Delete the stack of that name if it exists."""
         try:
             stack = self._engine.find(name)
         except StackNotFound:

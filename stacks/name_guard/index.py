@@ -46,8 +46,8 @@ def reason_to_refuse(event: dict[str, Any], cloudformation: Any) -> str:
         what, command = "a stack that is no ParallelCluster cluster", "aws cloudformation delete-stack --stack-name"
     return (
         f"The name {name} is taken in {region} by {what} that this deployment did not make ({facts})."
-        f" It stays as it is. Give the new cluster another `name` in its settings file. Or, if nobody needs the other"
-        f" one: {command} {name} --region {region}, wait until it is deleted, and deploy again."
+        f" It stays as it is. Give the new cluster another `name` in its settings file. Or, if the other one is not"
+        f" needed any more: {command} {name} --region {region}, wait until it is deleted, and deploy again."
     )
 
 

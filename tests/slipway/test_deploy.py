@@ -148,7 +148,6 @@ def test_destroy_names_what_stays_and_asks(
     assert names == ["rehearsal-acceptance", "rehearsal-cluster", "rehearsal-observability", "rehearsal-storage"]
     assert "the log group nodes" in err
     assert "ParallelCluster's log group /aws/parallelcluster/rehearsal-..." in err
-    assert "the log groups of the Lambda functions of rehearsal-acceptance" in err
     assert "the EBS volume of /home" not in err
     assert "rehearsal-network: the file system is in its subnets" in err
     assert "not the name rehearsal: nothing was deleted" in err
@@ -187,11 +186,15 @@ def test_destroy_takes_the_network_when_no_file_system_stays(
 
 
 def test_what_stays_of_the_storage() -> None:
-    outputs = {"FileSystemId": "fs-1", "BucketName": "data"}
+    outputs = {"FileSystemId": "fs-1", "BucketName": "data", "HomeVolumeId": "vol-1"}
     stacks = {"storage": Stack("storage", "demo-storage", "CREATE_COMPLETE", outputs=outputs)}
     settings = load_settings(SETTINGS)
     made = _kept(settings, stacks)
-    assert made == ["the FSx for Lustre file system and its security group: fs-1", "the bucket data"]
+    assert made == [
+        "the FSx for Lustre file system and its security group: fs-1",
+        "the EBS volume of /home: vol-1; it costs until you delete it",
+        "the bucket data",
+    ]
     fsx = settings.storage.fsx.model_copy(update={"file_system_id": "fs-1"})
     storage = settings.storage.model_copy(update={"fsx": fsx})
     existing = _kept(settings.model_copy(update={"storage": storage}), stacks)
