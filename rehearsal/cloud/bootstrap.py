@@ -69,7 +69,10 @@ def _make_roles(clients: Clients, execution_policy: str) -> None:
     def exported(name: str) -> str:
         raise ResourceFailed(f"export {name}: the bootstrap imports nothing")
 
-    resolver = template.Resolver(document, references, attribute, exported, lambda _: [])
+    def output(stack: str, name: str) -> str:
+        raise ResourceFailed(f"output {name} of {stack}: the bootstrap reads no other stack")
+
+    resolver = template.Resolver(document, references, attribute, exported, output, lambda _: [])
     resources = document["Resources"]
     roles = {key: body for key, body in resources.items() if body["Type"] == "AWS::IAM::Role"}
     for key, body in roles.items():
