@@ -361,6 +361,35 @@ def destroy(
 
 
 @app.command(cls=Command)
+def teardown(
+    file: SettingsFile,
+    delete_data: Annotated[
+        bool,
+        option("--delete-data", help="Delete the data too: file system, volumes, bucket, metrics, logs, backups."),
+    ] = False,
+    confirm: Annotated[
+        str | None, option("--confirm", metavar="NAME", help="The cluster's name, instead of the question for it.")
+    ] = None,
+    profile: Profile = None,
+    timeout: Annotated[
+        float, option("--timeout", min=1, max=600, help="Minutes to wait for one stack or one file system.")
+    ] = 60.0,
+    policy: Policy = False,
+    as_json: AsJson = False,
+) -> int:
+    """Take the cluster down in order, after printing what goes, what stays and what that costs a month."""
+    from slipway.teardown.command import policy as deleting_policy
+    from slipway.teardown.command import teardown as run
+
+    if policy:
+        return _print_policy(file, deleting_policy)
+    ask = functools.partial(_ask, default="")
+    return run(
+        file, ask=ask, confirm=confirm, delete_data=delete_data, profile=profile, minutes=timeout, as_json=as_json
+    )
+
+
+@app.command(cls=Command)
 def ssh(
     file: SettingsFile,
     command: Annotated[

@@ -60,6 +60,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "0 deleted, or nothing was deployed; 1 the CDK CLI failed; 2 another name was typed; 3 AWS did not answer",
         "as `deploy`; `command` is null when nothing was deployed",
     ),
+    "teardown": (
+        "0 all that should go is gone; 1 something is held; 2 another name was typed; 3 AWS did not answer in time",
+        "`name`, `region`, `steps` (`kind`, `id`, `text`, `state`, `seconds`, `reason`), `stays`, `usd_per_month`, "
+        "`not_asked`",
+    ),
     "ssh": (
         "the session's own; 1 no running head node; 2 wrong settings; 3 AWS or a program is missing",
         "`name`, `instance_id`, `command`; no session is opened",
@@ -92,9 +97,12 @@ runs there, so paths in arguments after `--` are relative to the checkout; witho
     "destroy": """Stacks are deleted in this order: acceptance, cluster, observability, storage, network.
 These stay: the bucket and the file system with its security group; the EBS volume of /home (`storage.home.kind:
 ebs`), which costs until it is deleted; the log groups of the nodes and of ParallelCluster. While a file system that
-Slipway made exists the network stack stays too, because the file system is in its subnets: save the data, delete
-the file system and its security group, then run `slipway destroy` again. The command names all of this, as far as
-it applies, before it asks for the cluster's name.""",
+Slipway made exists the network stack stays too, because the file system is in its subnets. `slipway teardown` deletes
+all of it in the order that AWS allows. The command names all of this, as far as it applies, before it asks for the
+cluster's name.""",
+    "teardown": """Data is deleted only with `--delete-data`; both forms ask for the cluster's name, or take it from
+`--confirm NAME`. The order, what proves that a thing is the cluster's, and what holds a deletion:
+[teardown.md](teardown.md).""",
     "ssh": """The session is Session Manager's, also when head_node.key_pair is set: it needs no open port and no
 address that you can reach, and AWS records it. It starts as the user `ssm-user`; `sudo su - ubuntu` (`ec2-user` on
 Amazon Linux) is the cluster's user. Session Manager does not return the exit code of a command after `--`. Needs

@@ -145,6 +145,8 @@ def _plan(settings: Settings, stacks: dict[str, Stack], network: Stack | None) -
     kept = _kept(settings, stacks)
     if network:
         kept.append(f"{network.name}: the file system is in its subnets. Delete both after you have saved the data")
+    if kept:
+        kept.append("slipway teardown deletes in order what stays, with --delete-data the data too")
     return [
         f"These stacks of {settings.name} in {settings.region} are deleted, in this order:",
         *(f"  {stack.name} ({stack.status})" for stack in stacks.values()),

@@ -17,6 +17,7 @@ from slipway.explain import ABOUT_ONE_FIELD, ABOUT_THE_FILE, Explanation, explan
 from slipway.nodes_page import HeadFault, nodes_page
 from slipway.places import FILES
 from slipway.settings.page import settings_page, settings_schema
+from slipway.updates_page import updates_page
 from slipway.user_reports import REPORTED
 
 CHECKS_HEAD = """\
@@ -83,6 +84,7 @@ def generated() -> dict[Path, str]:
         FILES / "docs/settings.md": settings_page(),
         FILES / "docs/checks.md": checks_table(),
         FILES / "docs/commands.md": commands_page(),
+        FILES / "docs/updates.md": updates_page(FILES / "docs/updates.md"),
         FILES / "docs/nodes.md": nodes_page(FILES),
         FILES / "clusters/settings.schema.json": f"{schema}\n",
     }

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
 from pathlib import Path
 
+ENOUGH_BYTES = 3 * 2**30
 CACHE = "~/.cache/aws/jsii/package-cache"  # jsii's own default on Linux
 CACHE_VARIABLES = ("JSII_RUNTIME_PACKAGE_CACHE", "JSII_RUNTIME_PACKAGE_CACHE_ROOT")
 
 
 def prepare() -> None:
-    """Do without jsii's cache if the home directory cannot be written, and without its banner about Node 20."""
+    """Do without jsii's cache if the home directory cannot be written, and without its banner about Node 20.
+
+    With little memory, as in AWS CloudShell (2 GiB), do without CDK's own validation of the templates: it alone takes
+    400 MB. CloudFormation validates what is deployed, and `make check-cloud` validates the templates elsewhere.
+    """
+    if memory_bytes() < ENOUGH_BYTES:
+        os.environ.setdefault("CDK_VALIDATION", "false")
     os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")
     if any(os.environ.get(name) for name in CACHE_VARIABLES):
         return
@@ -22,6 +30,19 @@ def prepare() -> None:
         os.environ[CACHE_VARIABLES[0]] = "disabled"
         text = f"{existing} cannot be written: CDK unpacks its library each time, which is slower"
         print(f"app.py: {text}. Hint: set {CACHE_VARIABLES[1]} to a folder that can be written", file=sys.stderr)
+
+
+def memory_bytes() -> int:
+    """Return the memory that this process may use: the machine's, or less in a control group."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError):  # macOS has no /proc
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            mounted = Path("/sys/fs/cgroup", controllers)
+            files = [mounted / path.lstrip("/") / name for name in ("memory.max", "memory.limit_in_bytes")]
+            texts = [file.read_text(encoding="utf-8").strip() for file in files if file.is_file()]
+            limits += [int(text) for text in texts if text.isdigit()]
+    return min(limits)
 
 
 def _is_writable(folder: Path) -> bool:

@@ -36,6 +36,8 @@ setup::python() {
   return 1
 }
 
+setup::has_dnf() { ! command -v apt-get >/dev/null && command -v dnf >/dev/null; }
+
 # The same, after Debian's or Ubuntu's package was installed where this user may install it.
 setup::python_installed() {
   local packages=(python3 python3-venv)
@@ -45,7 +47,10 @@ setup::python_installed() {
   if ((EUID == 0)) && command -v apt-get >/dev/null; then
     debian::install_if_root "${packages[@]}" >&2 && setup::python && return
   fi
-  setup::fault "no Python 3.11 or newer with the venv module. Hint: sudo apt-get install --no-install-recommends ${packages[*]}; or set PYTHON=/path/to/python3.11"
+  local install="sudo apt-get install --no-install-recommends ${packages[*]}"
+  # Amazon Linux 2023, as in AWS CloudShell: python3 stays 3.9, the newer one is next to it and brings venv.
+  setup::has_dnf && install="sudo dnf install python3.11"
+  setup::fault "no Python 3.11 or newer with the venv module. Hint: $install; or set PYTHON=/path/to/python3.11"
 }
 
 # setup::stamp_of FILE...: names what a folder is made from: these files, at this place.
@@ -115,7 +120,9 @@ setup::npm() {
     return
   fi
   setup::may_write node_modules
-  command -v npm >/dev/null || setup::fault "npm is missing. Hint: install Node.js 22 or newer with npm (apt-get install nodejs npm)"
+  local install="apt-get install nodejs npm"
+  setup::has_dnf && install="sudo dnf install nodejs22 nodejs22-npm"
+  command -v npm >/dev/null || setup::fault "npm is missing. Hint: install Node.js 22 or newer with npm ($install)"
   setup::say "node_modules from package-lock.json ..."
   # The cache is removed afterwards: it would count against CloudShell's home.
   cache=$(mktemp -d "${TMPDIR:-/tmp}/slipway-npm.XXXXXX")

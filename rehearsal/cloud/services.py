@@ -24,7 +24,8 @@ def _generated(request: ResourceRequest) -> str:
 
 
 def _metrics_workspace(amp: Any, request: ResourceRequest) -> ResourceResult:
-    made = amp.create_workspace(alias=request.properties.get("Alias", _generated(request)))
+    own = {item["Key"]: str(item["Value"]) for item in request.properties.get("Tags", [])}
+    made = amp.create_workspace(alias=request.properties.get("Alias", _generated(request)), tags=own)
     workspace = amp.describe_workspace(workspaceId=made["workspaceId"])["workspace"]
     attributes = {
         "Arn": workspace["arn"],

@@ -45,6 +45,7 @@ class Stack:
     events: list[CloudEvent] = field(default_factory=list)
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
+    skipped: list[Resource] = field(default_factory=list)  # retained when the stack was deleted; still listed
 
     @property
     def busy(self) -> bool:

@@ -132,7 +132,7 @@ def _update(response: Response, engine: StackEngine, fetch: Callable[[str], str]
 
 
 def _delete(response: Response, engine: StackEngine) -> Any:
-    engine.delete(response._get_param("StackName"))
+    engine.delete(response._get_param("StackName"), response._get_param("RetainResources", []))
     return EmptyResult()
 
 
@@ -215,7 +215,8 @@ def _resource(stack: Stack, resource: Resource) -> dict[str, Any]:
 def _resources(response: Response, engine: StackEngine) -> list[dict[str, Any]]:
     stack = _stack_of(response, engine)
     logical_id = response._get_param("LogicalResourceId")
-    found = [resource for resource in list(stack.resources.values()) if logical_id in (None, resource.logical_id)]
+    listed = [*stack.resources.values(), *stack.skipped]
+    found = [resource for resource in listed if logical_id in (None, resource.logical_id)]
     return [_resource(stack, resource) for resource in found]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -124,8 +124,8 @@ class StackEngine:
         self._in_background(self._update, stack, text or stack.text, document, dict(given), references, options)
         return stack
 
-    def delete(self, name: str) -> None:
-        """DeleteStack: silent when there is no such stack, as AWS is."""
+    def delete(self, name: str, retain: Sequence[str] = ()) -> None:
+        """DeleteStack: silent when there is no such stack, as AWS is; `retain` are logical ids that are not deleted."""
         try:
             stack = self.find(name)
         except StackNotFound:
@@ -135,11 +135,13 @@ class StackEngine:
                 return
             if stack.options.termination_protection:
                 raise TemplateInvalid(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
+            if retain and stack.status != "DELETE_FAILED":  # RetainResources in the API reference
+                raise TemplateInvalid("Invalid operation on stack. RetainResources is only valid for DELETE_FAILED.")
             used = self._exports_in_use(stack, {})
             if used:
                 raise TemplateInvalid(used)
             self._stack_event(stack, "DELETE_IN_PROGRESS", "User Initiated")
-        self._in_background(self._delete, stack)
+        self._in_background(self._delete, stack, tuple(retain))
 
     # ---- nested stacks: the same steps inside the parent's thread ----
 
@@ -473,7 +475,9 @@ class StackEngine:
 
     # ---- delete ----
 
-    def _delete(self, stack: Stack) -> None:
+    def _delete(self, stack: Stack, retain: Sequence[str] = ()) -> None:
+        for logical_id in set(retain) & set(stack.resources):
+            stack.resources[logical_id].deletion_policy = "Retain"
         failed = self._remove(stack, list(stack.resources))
         if failed is None:
             stack.outputs, stack.imports = {}, set()
@@ -495,6 +499,7 @@ class StackEngine:
                 continue
             if resource.deletion_policy in keep and resource.result.physical_id:
                 self._resource_event(stack, resource, "DELETE_SKIPPED")
+                stack.skipped.append(resource)
             elif not resource.result.physical_id:
                 self._resource_event(stack, resource, "DELETE_COMPLETE")
             elif not self._attempt(stack, resource, "DELETE", partial(self._destroy, stack, resource)):

@@ -13,9 +13,10 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moto.core.exceptions import JsonRESTError
@@ -32,6 +33,8 @@ from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceR
 from rehearsal.cloud.network import ApiType
 
 MAX_ASSOCIATIONS = 8
+GONE_WITHIN_S = 10.0
+DELETING_S = 0.2  # how long a deletion takes here; FSx needs minutes
 #: MB/s per TiB by deployment type (FSx API reference, PerUnitStorageThroughput).
 _THROUGHPUT: Mapping[str, tuple[int, ...]] = {"PERSISTENT_1": (50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000)}
 _SCRATCH = ("SCRATCH_1", "SCRATCH_2")
@@ -143,12 +146,29 @@ def _to_dict(self: FileSystem) -> dict[str, Any]:
 
 
 def _delete(self: FSxBackend, file_system_id: str, *arguments: Any, **keywords: Any) -> Any:
+    """DELETING for a while, in which its interfaces still hold subnet and security group; then it is gone."""
     system = self.file_systems.get(file_system_id)
-    answer = _original_delete(self, file_system_id, *arguments, **keywords)
-    if system is not None:
-        for interface_id in system.network_interface_ids:
-            ec2_backends[ACCOUNT][self.region_name].delete_network_interface(interface_id)
-    return answer
+    if system is None:
+        return _original_delete(self, file_system_id, *arguments, **keywords)
+    system.facts = {**system.__dict__.get("facts", {}), "Lifecycle": "DELETING"}
+    _later(lambda: _delete_finally(self, system))
+    return file_system_id, "DELETING", None, {"FinalBackUpId": "", "FinalBackUpTags": []}, None
+
+
+def _delete_finally(backend: FSxBackend, system: FileSystem) -> None:
+    if backend.file_systems.pop(system.file_system_id, None) is None:  # a reset was faster
+        return
+    for association_id, item in list(_associations(backend).items()):
+        if item["FileSystemId"] == system.file_system_id:
+            del _associations(backend)[association_id]
+    for interface_id in system.network_interface_ids:
+        ec2_backends[ACCOUNT][backend.region_name].delete_network_interface(interface_id)
+
+
+def _later(work: Callable[[], object]) -> None:
+    timer = threading.Timer(DELETING_S, work)
+    timer.daemon = True
+    timer.start()
 
 
 def _describe(self: FSxResponse) -> str:
@@ -235,8 +255,11 @@ def _describe_associations(self: FSxResponse) -> str:
 
 def _delete_association(self: FSxResponse) -> str:
     association_id = json.loads(self.body)["AssociationId"]
-    if _associations(self.fsx_backend).pop(association_id, None) is None:
+    known = _associations(self.fsx_backend)
+    if association_id not in known:
         raise _association_not_found(association_id)
+    known[association_id]["Lifecycle"] = "DELETING"
+    _later(lambda: known.pop(association_id, None))
     return json.dumps({"AssociationId": association_id, "Lifecycle": "DELETING", "DeleteDataInFileSystem": False})
 
 
@@ -369,6 +392,24 @@ def _change_association(_: Any, request: ResourceRequest) -> ResourceResult:
     return ResourceResult(request.physical_id, {key: association[key] for key in ("AssociationId", "ResourceARN")})
 
 
+def _remove_file_system(fsx: Any, _: ResourceRequest, file_system_id: str) -> None:
+    """As CloudFormation does: wait until it is gone, because the security group cannot go before."""
+    fsx.delete_file_system(FileSystemId=file_system_id)
+    _wait(lambda: file_system_id in (item["FileSystemId"] for item in fsx.describe_file_systems()["FileSystems"]))
+
+
+def _remove_association(fsx: Any, _: ResourceRequest, association_id: str) -> None:
+    fsx.delete_data_repository_association(AssociationId=association_id)
+    describe = fsx.describe_data_repository_associations
+    _wait(lambda: association_id in (item["AssociationId"] for item in describe()["Associations"]))
+
+
+def _wait(is_there: Callable[[], bool]) -> None:
+    ends = time.monotonic() + DELETING_S + GONE_WITHIN_S
+    while is_there() and time.monotonic() < ends:
+        time.sleep(DELETING_S / 4)
+
+
 def _bucket_policy(s3: Any, request: ResourceRequest) -> ResourceResult:
     properties = request.properties
     s3.put_bucket_policy(Bucket=properties["Bucket"], Policy=json.dumps(properties["PolicyDocument"]))
@@ -382,7 +423,7 @@ def storage_types(clients: Clients) -> dict[str, ResourceType]:
             clients,
             "fsx",
             _file_system,
-            lambda c, _, i: c.delete_file_system(FileSystemId=i),
+            _remove_file_system,
             change=_grow,
             replacing=("BackupId", "FileSystemType", "KmsKeyId", "SecurityGroupIds", "StorageType", "SubnetIds"),
         ),
@@ -390,7 +431,7 @@ def storage_types(clients: Clients) -> dict[str, ResourceType]:
             clients,
             "fsx",
             _association,
-            lambda c, _, i: c.delete_data_repository_association(AssociationId=i),
+            _remove_association,
             change=_change_association,
             replacing=("BatchImportMetaDataOnCreate", "DataRepositoryPath", "FileSystemId", "FileSystemPath"),
         ),

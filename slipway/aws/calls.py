@@ -26,6 +26,10 @@ MAX_PAGES = 50  # a longer list counts as no answer
 ACTIONS = {
     "s3:HeadBucket": "s3:ListBucket",
     "s3:ListObjectsV2": "s3:ListBucket",
+    "s3:ListBuckets": "s3:ListAllMyBuckets",
+    "s3:ListObjectVersions": "s3:ListBucketVersions",
+    "s3:ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "s3:DeleteObjects": "s3:DeleteObject",
     "s3:HeadObject": "s3:GetObject",
     "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
     "s3:GetPublicAccessBlock": "s3:GetBucketPublicAccessBlock",
@@ -34,6 +38,7 @@ ACTIONS = {
     "service-quotas:GetAWSDefaultServiceQuota": "servicequotas:GetAWSDefaultServiceQuota",
     "sso-admin:ListInstances": "sso:ListInstances",
     "amp:ListWorkspaces": "aps:ListWorkspaces",
+    "amp:DeleteWorkspace": "aps:DeleteWorkspace",
     "efs:DescribeFileSystems": "elasticfilesystem:DescribeFileSystems",
     "efs:DescribeMountTargets": "elasticfilesystem:DescribeMountTargets",
     "budgets:DescribeBudget": "budgets:ViewBudget",
@@ -88,7 +93,10 @@ class Pending:
 
 
 class Aws:
-    """AWS in one region, read-only. `session` is a boto3 session; `clock` gives the time that counts as now."""
+    """AWS in one region; only `act` can change anything.
+
+    `session` is a boto3 session; `clock` gives the time that counts as now.
+    """
 
     def __init__(
         self,
@@ -122,6 +130,19 @@ class Aws:
     def call(self, service: str, operation: str, region: str = "", **parameters: Any) -> dict[str, Any]:
         """`start` and wait."""
         return self.start(service, operation, region, **parameters).result()
+
+    def act(self, service: str, operation: str, *, one_page: bool = False, **parameters: Any) -> dict[str, Any]:
+        """Make a call even if the same one was made before: it changes something, or its answer changes.
+
+        With `one_page` the answer is the first page of a list. Raises Refused or Unasked.
+        """
+        name = _action(service, operation)
+        try:
+            client = self._client(service, self.region)
+            name = f"{service}:{client.meta.method_to_api_mapping[operation]}"
+            return _read_patiently(client, operation, parameters, one_page=one_page)
+        except Exception as error:
+            raise explained(error, name, self.region) from None
 
     def _run(self, future: Future[dict[str, Any]], service: str, operation: str, region: str, parameters: Any) -> None:
         name = _action(service, operation)
@@ -176,18 +197,20 @@ class Aws:
         return self._session.client(service, region_name=region, config=config)
 
 
-def _read_patiently(client: Any, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+def _read_patiently(
+    client: Any, operation: str, parameters: dict[str, Any], *, one_page: bool = False
+) -> dict[str, Any]:
     """Try again when AWS throttles: it needs longer pauses and more attempts than other errors get from botocore."""
     from botocore.exceptions import ClientError
 
     for pause_s in THROTTLE_PAUSES_S:
         try:
-            return _read(client, operation, parameters)
+            return _read(client, operation, parameters, one_page)
         except ClientError as error:
             if (error.response.get("Error") or {}).get("Code") not in THROTTLED:
                 raise
         time.sleep(pause_s)
-    return _read(client, operation, parameters)
+    return _read(client, operation, parameters, one_page)
 
 
 def _action(service: str, operation: str) -> str:
@@ -196,8 +219,8 @@ def _action(service: str, operation: str) -> str:
     return ACTIONS.get(name, name)
 
 
-def _read(client: Any, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    if not client.can_paginate(operation):
+def _read(client: Any, operation: str, parameters: dict[str, Any], one_page: bool) -> dict[str, Any]:
+    if one_page or not client.can_paginate(operation):
         response: dict[str, Any] = getattr(client, operation)(**parameters)
         return response
     pages = client.get_paginator(operation).paginate(**parameters)

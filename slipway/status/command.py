@@ -11,6 +11,7 @@ from typing import Any
 from slipway.aws.calls import Aws, Pending, Refused, Unasked
 from slipway.aws.session import session_of
 from slipway.errors import EnvironmentFault
+from slipway.leftovers import READING, Finder, Found
 from slipway.regions import partition
 from slipway.settings import Settings, load_settings
 from slipway.status import screen
@@ -41,10 +42,13 @@ def status(
     found = problems(findings)
     word = state(found, findings)
     usd = _usd_per_month(settings) if findings.is_deployed else None
+    left = _left(settings, session, findings)
     if as_json:
-        print(json.dumps(_as_dict(file, settings, word, findings, found, usd), default=str))
+        document = _as_dict(file, settings, word, findings, found, usd)
+        document["left"] = [dataclasses.asdict(thing) for thing in left.things] if left else []
+        print(json.dumps(document, default=str))
     else:
-        for line in screen.lines(settings, word, findings, found, usd):
+        for line in (*screen.lines(settings, word, findings, found, usd), *screen.left_lines(left)):
             print(folded(visible(line), screen.WIDTH))
     return exit_code(word)
 
@@ -83,6 +87,14 @@ def _file_system_id(settings: Settings, stacks: list[Stack]) -> str:
     """The cluster's FSx file system: the settings' own, or that of the storage stack; empty without one yet."""
     outputs = next(stack.outputs for stack in stacks if stack.part == "storage")
     return settings.storage.fsx.file_system_id or outputs.get("FileSystemId", "")
+
+
+def _left(settings: Settings, session: Any, findings: Findings) -> Found | None:
+    """What exists of a cluster that has no nodes: before a deployment nothing, after a deletion what costs on."""
+    parts = ("cluster", PARALLELCLUSTER)
+    if any(findings.stack(part) for part in parts) or any(stack.is_busy for stack in findings.stacks):
+        return None
+    return Finder(settings, Aws(session, settings.region)).read()
 
 
 def _optional(settings: Settings) -> frozenset[str]:
@@ -242,6 +254,7 @@ def policy(settings: Settings) -> dict[str, Any]:
         "logs:FilterLogEvents",
         "ssm:GetCommandInvocation",
     ]
+    reading = sorted({*reading, *READING})
     tags = {
         "ssm:resourceTag/parallelcluster:cluster-name": settings.name,
         "ssm:resourceTag/parallelcluster:node-type": "HeadNode",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from slipway.leftovers import Found
 from slipway.settings import Settings
 from slipway.status.fleet import BLOCK_TAIL_S
 from slipway.status.judge import Findings
@@ -43,6 +44,19 @@ def lines(
     yield from _problems(problems)
     for note in findings.notes:
         yield row("not asked", note)
+
+
+def left_lines(found: Found | None) -> Iterator[str]:
+    """What is left of a cluster without nodes, and what it costs."""
+    if found is None:
+        return
+    for number, thing in enumerate(found.things):
+        yield row("" if number else "left", thing.line)
+    if found.things:
+        total = f"{found.usd_per_month:,.2f} USD a month at list prices, and what is paid by use"
+        yield row("", f"together {total}. Hint: slipway teardown FILE prints what can go, and deletes it")
+    for text in found.unasked:
+        yield row("not asked", f"what is left of it: {text}")
 
 
 def row(title: str, text: str) -> str:

@@ -168,6 +168,18 @@ def test_python_3_10_is_refused_with_the_packages_of_ubuntu(tmp_path: Path) -> N
 
 
 @AS_ROOT
+def test_amazon_linux_gets_the_packages_of_dnf(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.python("python3", fits=False)
+    machine.program("dnf", "#!/bin/bash\n")
+    code, _, err = machine.run("deploy")
+    assert (code, "Hint: sudo dnf install python3.11; or set PYTHON=" in err) == (3, True)
+    machine.python("python3.11")
+    (machine.bin / "npm").unlink()
+    code, _, err = machine.run("deploy")
+    assert (code, "npm (sudo dnf install nodejs22 nodejs22-npm)" in err) == (3, True)
+
+
 def test_root_installs_the_python_that_is_missing(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.python("python3", fits=False)
