@@ -94,6 +94,9 @@ def remove_kept(aws: EmbeddedAws) -> None:
                 if kept in [pair["GroupId"] for pair in rule["UserIdGroupPairs"]]
             ]
             if rules and group["GroupId"] != kept:
-                mine = [{**rule, "UserIdGroupPairs": [{"GroupId": kept}]} for rule in rules]
+                mine = [
+                    {**rule, "UserIdGroupPairs": [pair for pair in rule["UserIdGroupPairs"] if pair["GroupId"] == kept]}
+                    for rule in rules
+                ]
                 ec2.revoke_security_group_ingress(GroupId=group["GroupId"], IpPermissions=mine)
         ec2.delete_security_group(GroupId=kept)
