@@ -124,6 +124,7 @@ def sweep_script(**changes: Any) -> str:
         **common_values(scenario, nodes, "all_reduce", Path("/fsx/results/run")),
         **{"title": "t", "job_name": "j", "nodes": 4, "nodelist": "", "minutes": 6, "timeout_s": 300},
         **{"arguments": "-b 8", "status_file": "x.status"},
+        **{"gpu_image": "/fsx/containers/x.sqsh", "gpus_file": "x.containers", "gpus_timeout_s": 300},
     }
     return render("sweep.sbatch.j2", values)
 
