@@ -12,13 +12,14 @@ import pytest
 
 from nodes.metrics import remote_write
 from slipway.stack_names import STACKS
-from stacks.cluster import AGENT_ACTIONS, OLDER_AGENT_ACTIONS
+from stacks.cluster import AGENT_ACTIONS as SESSION_ACTIONS
+from stacks.cluster import OLDER_AGENT_ACTIONS
 from stacks.storage import _association_id
 from tests.stacks.assembly import EXAMPLES, ROOT, Assembly, synthesise
 
 CUSTOM_RESOURCES = {"Custom::ClusterNameGuard", "Custom::PclusterCluster", "Custom::ClusterAcceptance"}
 # Actions that AWS cannot tie to a resource.
-WITHOUT_RESOURCE = {"aps:ListWorkspaces", "ssm:GetCommandInvocation", *AGENT_ACTIONS, *OLDER_AGENT_ACTIONS}
+WITHOUT_RESOURCE = {"aps:ListWorkspaces", "ssm:GetCommandInvocation", *SESSION_ACTIONS, *OLDER_AGENT_ACTIONS}
 
 
 @pytest.fixture(params=["rehearsal", "every-part"])
@@ -98,7 +99,7 @@ def test_nodes_may_do_what_their_scripts_call_and_nothing_else(assemblies: dict[
         if place.startswith(("cluster/HeadNodePolicy", "cluster/ComputePolicy"))
         for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
     }
-    assert allowed == AGENT_ACTIONS.union(*CLI_CALLS.values())
+    assert allowed == AGENT_ACTIONS.union(*CLI_CALLS.values(), SESSION_ACTIONS, OLDER_AGENT_ACTIONS)
 
 
 def test_no_script_of_the_nodes_calls_aws_beyond_the_list() -> None:
