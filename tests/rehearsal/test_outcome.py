@@ -106,9 +106,6 @@ def test_a_reader_that_has_gone_ends_no_thread() -> None:
         import sys
         from rich.console import Console
         from rehearsal.engine.progress import Progress
-from slipway.settings import load_settings
-
-ROOT = Path(__file__).resolve().parents[2]
         progress = Progress(Console())
         for step in ("step 10", "step 11"):
             progress.update("host", "gpu-1", "running", step)
