@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,6 +86,10 @@ def remove_kept(aws: EmbeddedAws) -> None:
     fsx, ec2 = aws.clients("fsx"), aws.clients("ec2")
     for system in fsx.describe_file_systems()["FileSystems"]:
         fsx.delete_file_system(FileSystemId=system["FileSystemId"])
+    deadline = time.monotonic() + 30
+    while fsx.describe_file_systems()["FileSystems"]:
+        assert time.monotonic() < deadline, "the file system is not gone after 30 s"
+        time.sleep(0.1)
     groups = ec2.describe_security_groups()["SecurityGroups"]
     for kept in [group["GroupId"] for group in groups if group["Description"] == "FSx for Lustre and its clients"]:
         for group in groups:
