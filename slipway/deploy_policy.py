@@ -19,7 +19,6 @@ from slipway.regions import partition
 from slipway.settings import Settings
 
 ASSUMED = ("deploy", "file-publishing", "lookup")  # the bootstrap's roles that the CDK CLI uses for these stacks
-SIZE_LIMIT = 6144  # characters of a managed policy without white space: IAM user guide, quotas
 
 # What CloudFormation needs to read, change and delete what it made, and the provider's stack in addition to ours.
 STANDING: dict[str, tuple[str, ...]] = {

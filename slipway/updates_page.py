@@ -109,12 +109,6 @@ def own_of(key: str) -> Own:
     return Own("")
 
 
-def missing_keys() -> list[str]:
-    """Return the keys of the settings that the data file has no row for."""
-    known = {row.key for row in rows()}
-    return [key.path for key in all_keys() if key.part is None and key.path not in known]
-
-
 def updates_page(path: Path) -> str:
     """Return docs/updates.md with its table written anew."""
     before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-Effect = Literal["Allow", "Deny"]
 Context = Mapping[str, Sequence[str]]
 _VARIABLE = re.compile(r"\$\{(?P<key>[^},]+?)\s*(?:,\s*'(?P<default>[^']*)')?\}")
 _STAR, _QUESTION = "\ue000", "\ue001"  # the characters themselves, which a policy writes as ${*} and ${?}

@@ -30,7 +30,6 @@ class LiveStack:
     id: str
     status: str
     created: datetime.datetime
-    is_protected: bool = False
     foreign: str = ""
     has_cluster: bool = False
 
@@ -76,7 +75,6 @@ def _live(settings: Settings, part: str, described: Mapping[str, dict[str, Any]]
         id=stack["StackId"],
         status=stack["StackStatus"],
         created=stack["CreationTime"],
-        is_protected=bool(stack.get("EnableTerminationProtection")),
         foreign="; ".join(_doubts(settings, part, described)),
     )
 
