@@ -79,7 +79,7 @@ def measurements_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Me
             for node in result.nodes:
                 pairs[result.collective][node].append(result)
             good_in[result.collective].update(result.nodes if good else ())
-    # If more than three quarters are slow alone, no single node is the cause: the software is, or a limit that does not fit.
+    # If more than three quarters are slow alone, no node is the cause: the software is, or a limit that does not fit.
     alone_bad = set(alone) - passed if len(passed) >= max(1, len(alone) // 4) else set()
     accused_alone = {node for node in alone_bad if len(alone[node]) >= CONFIRMATIONS}
     rounds = max((result.round for result in results), default=-1) + 1
