@@ -39,9 +39,10 @@ STEP = """\
 set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"
 """
-PARTS = (*(f"nodes/lib/{path.name}" for path in sorted((ROOT / "nodes/lib").iterdir()) if path.is_file()),)
+FOLDERS = ("nodes/lib", "nodes/metrics", "nodes/status")  # node_status.py reads what the metrics count
+PARTS = (*(str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.*"))),)
 PARTS += ("nodes/use-bundle.sh", "nodes/load-bundle.sh", "headnode/setup-headnode.sh")
-PARTS += ("compute/setup-compute.sh", "nodes/status/node_status.py", "nodes/steps/90-report.sh")
+PARTS += ("compute/setup-compute.sh", "nodes/steps/90-report.sh")
 PARTS += ("nodes/update/running-nodes.sh", "nodes/update/this-node.sh", "headnode/steps/85-update-nodes.sh")
 
 
