@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -102,10 +103,11 @@ def test_broken_gpu_is_drained_by_the_unit(p5: Host) -> None:
     told = run_health(p5)
     change(p5, gpu={})
     assert told["status"] == "fail"
-    calls = p5.run("cat /srv/calls; : >/srv/calls").stdout
+    note, drain = p5.run("cat /srv/calls; : >/srv/calls").stdout.splitlines()
+    assert re.fullmatch(r"update nodename=head comment=slipway-drains=\d+", note)
     assert (
-        calls
-        == "update nodename=head state=drain reason=slipway: gpu 3: 12 uncorrectable ECC errors (limit 0 errors, no flag)\n"
+        drain
+        == "update nodename=head state=drain reason=slipway: gpu 3: 12 uncorrectable ECC errors (limit 0 errors, no flag)"
     )
     assert "gpu-ecc=fail" in p5.run("tail -n 1 /var/log/slipway/health.log").stdout
     assert 'check="gpu-ecc"} 2' in p5.run("cat /var/lib/node-exporter/textfile/slipway_health.prom").stdout
@@ -136,7 +138,7 @@ def test_interval_of_the_settings_and_off(p5: Host) -> None:
 
 def test_hanging_unit_is_ended(p5: Host) -> None:
     shown = p5.run("systemctl show --property TimeoutStartUSec slipway-health.service").stdout
-    assert shown == "TimeoutStartUSec=58s\n"
+    assert shown == "TimeoutStartUSec=1min 25s\n"  # evidence of a node to drain has 25 s of it
 
 
 # ---------------------------------------------------------------------------------------------- steps that say so
@@ -259,7 +261,10 @@ def test_with_real_slurm(p5: Host) -> None:
     assert run_health(p5)["action"].replace("*", "") == "out of service already: drained (admin: my own)"
     assert slurm_says(p5) == "drained|admin: my own"
     p5.run(f"{export}; scontrol update nodename=head state=resume")
-    assert run_health(p5)["action"] == f"drained: {reason}"
+    action, place = run_health(p5)["action"].split("; evidence: ")
+    assert action == f"drained: {reason}"
+    assert f"==> drained for <==\n{reason}\n" in p5.run(f"cat {place}").stdout
+    assert "slipway-drains=" in p5.run(f"{export}; scontrol show node head").stdout
     assert slurm_says(p5) == f"drained|{reason}"
     assert run_health(p5)["action"] == f"drained already ({reason})"
     p5.run(f"{export}; scontrol update nodename=head state=resume")
