@@ -32,7 +32,9 @@ STANDING: dict[str, tuple[str, ...]] = {
     "fsx": ("fsx:Describe*", "fsx:TagResource", "fsx:UpdateFileSystem", "fsx:DeleteFileSystem",
             "fsx:UpdateDataRepositoryAssociation", "fsx:DeleteDataRepositoryAssociation"),
     "s3": ("s3:DeleteBucket", "s3:DeleteBucketPolicy", "s3:GetBucketPolicy", "s3:PutBucketTagging", "s3:CreateBucket"),
-    "logs": ("logs:DeleteLogGroup", "logs:DescribeLogGroups", "logs:TagResource", "logs:DeleteRetentionPolicy"),
+    "logs": ("logs:DeleteLogGroup", "logs:DescribeLogGroups", "logs:TagResource", "logs:DeleteRetentionPolicy",
+             "logs:DescribeMetricFilters", "logs:DeleteMetricFilter"),
+    "events": ("events:DescribeRule", "events:RemoveTargets", "events:DeleteRule", "events:TagResource"),
     "sns": ("sns:DeleteTopic", "sns:GetTopicAttributes", "sns:TagResource", "sns:Unsubscribe",
             "sns:GetSubscriptionAttributes"),
     "cloudwatch": ("cloudwatch:DeleteAlarms", "cloudwatch:DescribeAlarms", "cloudwatch:TagResource"),
@@ -101,6 +103,7 @@ def _resources(settings: Settings, service: str) -> list[str]:
         "aps": (f"aps:{here}:*",),
         "grafana": (f"grafana:{here}:/workspaces*",),
         "fsx": (f"fsx:{here}:*",),
+        "events": (f"events:{here}:rule/{name}-*",),
     }
     return [f"{arn}:{resource}" for resource in named[service]] if service in named else ["*"]
 

@@ -23,6 +23,11 @@ WHEN: dict[str, Callable[[Settings], bool]] = {
     "Prometheus": lambda s: s.observability.prometheus,
     "Grafana": lambda s: s.observability.grafana,
     "mail": lambda s: s.observability.alert_email is not None,
+    "mail and Prometheus": lambda s: s.observability.alert_email is not None and s.observability.prometheus,
+    "mail and block": lambda s: (
+        s.observability.alert_email is not None
+        and any(queue.reservation and queue.reservation.kind == "capacity-block" for queue in s.queues)
+    ),
     "budget": lambda s: s.budget is not None and s.observability.alert_email is not None,
 }
 # Type of resource, when it is made (a key of WHEN), the actions. A type may be in several rows.
@@ -70,6 +75,8 @@ RESOURCES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("AWS::SNS::TopicPolicy", "mail", ("sns:SetTopicAttributes",)),
     ("AWS::SNS::Subscription", "mail", ("sns:Subscribe",)),
     ("AWS::CloudWatch::Alarm", "mail", ("cloudwatch:PutMetricAlarm",)),
+    ("AWS::Logs::MetricFilter", "mail and Prometheus", ("logs:PutMetricFilter",)),
+    ("AWS::Events::Rule", "mail and block", ("events:PutRule", "events:PutTargets")),
     ("AWS::Budgets::Budget", "budget", ("budgets:ModifyBudget",)),
     ("AWS::SSM::Parameter", "always", ("ssm:PutParameter", "ssm:AddTagsToResource")),
     ("AWS::IAM::ManagedPolicy", "always", ("iam:CreatePolicy",)),
@@ -106,6 +113,7 @@ ARNS = {
     "aps": "arn:{partition}:aps:{region}:{account}:workspace/ws-01234567-89ab-cdef-0123-456789abcdef",
     "budgets": "arn:{partition}:budgets::{account}:budget/{name}-monthly",
     "cloudformation": "arn:{partition}:cloudformation:{region}:{account}:stack/{name}-cluster-Provider-1ABCDEFGHIJKL/0",
+    "events": "arn:{partition}:events:{region}:{account}:rule/{name}-observability-BlockEnd-1ABCDEFGHIJKL",
     "cloudwatch": "arn:{partition}:cloudwatch:{region}:{account}:alarm:{name}-cluster-HeadNodeAlarm-1ABCDEFGHIJKL",
     "ec2": "arn:{partition}:ec2:{region}:{account}:vpc/vpc-0123456789abcdef0",
     "fsx": "arn:{partition}:fsx:{region}:{account}:file-system/fs-0123456789abcdef0",

@@ -378,7 +378,7 @@ QUESTIONS = (
         applies=lambda s: s.storage.fsx.file_system_id is not None,
     ),
     Question(
-        name="home-volume",
+        name="existing-home",
         asks="Can the head node attach the existing volume of /home?",
         why="ParallelCluster refuses a volume that is missing or attached; one of another zone fails the head node.",
         source="ParallelCluster 3.16.1, SharedEbsVolumeIdValidator; EBS user guide, attach a volume",

@@ -83,7 +83,7 @@ def test_the_like_of_an_operation_is_another(account: PreflightAws) -> None:
     """GET /BUCKET is ListObjects, ListObjectsV2, GetBucketPolicy, ... by its query alone."""
     bucket = f"{REGION}-aws-parallelcluster"
     with account.misbehave("s3:ListObjects", deny=True), account.misbehave("s3:GetBucketPolicy", deny=True):
-        assert account.clients("s3").list_objects_v2(Bucket=bucket)["KeyCount"] == 1
+        assert account.clients("s3").list_objects_v2(Bucket=bucket)["KeyCount"] == 2
         assert code_of(account.clients("s3").list_objects, Bucket=bucket) == "AccessDenied"
 
 

@@ -300,7 +300,7 @@ def attached_to(cluster: str) -> Callable[[PreflightAws], None]:
 
 def home(name: str, status: Status, text: str, arrange: Any = nothing, **more: Any) -> Case:
     path = ("storage", "home", "volume_id")
-    return Case("home-volume", name, status, text, path, settings=HOME, arrange=arrange, **more)
+    return Case("existing-home", name, status, text, path, settings=HOME, arrange=arrange, **more)
 
 
 HOME_CASES = [
@@ -309,8 +309,8 @@ HOME_CASES = [
     home("other zone", FAULT, f"{HOME_FACTS} {REGION}b; the head node is in {ZONE}", home_volume(f"{REGION}b")),
     home("open", WARNING, f"{HOME_ID} is not encrypted", home_volume(encrypted=False)),
     home("ours", OK, f"{HOME_FACTS} {ZONE}, attached to the head node of p5", attached_to("p5")),
-    denied("ec2:DescribeVolumes", "home-volume", settings=HOME, arrange=home_volume()),
-    denied("ec2:DescribeInstances", "home-volume", settings=HOME, arrange=attached_to("p5")),
+    denied("ec2:DescribeVolumes", "existing-home", settings=HOME, arrange=home_volume()),
+    denied("ec2:DescribeInstances", "existing-home", settings=HOME, arrange=attached_to("p5")),
 ]
 CASES = [*QUOTA_CASES, *SYSTEM_CASES, *MOUNT_CASES, *HOME_CASES]
 

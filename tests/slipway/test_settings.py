@@ -103,7 +103,7 @@ ONE_FAULT_ADDED = [
     ("storage: {fsx: {deployment: scratch-2, throughput_mb_s_per_tib: 125}}", "demo.yaml:9: storage.fsx.throughput_mb_s_per_tib = 125: scratch-2 has a fixed throughput. Hint: leave it out"),
     ("storage: {associations: [{path: /a, prefix: a/}, {path: /, prefix: b/}]}", "demo.yaml:9: storage.associations[1].path = '/': / links the whole file system and can only be the first and only association. Hint: give it a folder"),
     ("storage: {associations: [{path: /a, prefix: a/}, {path: /a/b, prefix: b/}]}", "demo.yaml:9: storage.associations[1].path = '/a/b': overlaps /a of associations[0]. Hint: give each association a separate folder"),
-    ("storage: {home: {kind: ebs}}", "demo.yaml:9: storage.home: an EBS home needs size_gib. Hint: for example size_gib: 500"),
+    ("storage: {home: {kind: ebs}}", "demo.yaml:9: storage.home: an EBS home needs size_gib. Hint: for example size_gib: 500; or volume_id for an existing volume"),
     ("storage: {bucket: Bad_Name}", "demo.yaml:9: storage.bucket = 'Bad_Name': must be an S3 bucket name: 3 to 63 lower-case letters, digits, dots or -"),
     ("observability: {retention_days: 31}", "demo.yaml:9: observability.retention_days = 31: must be one of 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827 or 3653"),
     ("images: [nvcr.io/nvidia/pytorch]", "demo.yaml:9: images[0] = 'nvcr.io/nvidia/pytorch': must be an image such as docker://nvcr.io#nvidia/pytorch:24.01-py3"),
