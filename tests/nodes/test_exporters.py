@@ -156,6 +156,19 @@ def test_configuration_that_promtool_refuses_does_not_take_the_place_of_the_one_
     head.run("sha256sum --check /srv/config.sha256; curl -sf http://127.0.0.1:9090/-/ready")
 
 
+def test_prometheus_that_lost_the_metadata_service_is_a_fault_until_it_is_restarted(head: Host) -> None:
+    # As after ParallelCluster restored its own rules: the chain is without the rule of this account.
+    head.run("iptables --new-chain PARALLELCLUSTER_IMDS")
+    done = head.run(STEP.format("headnode/steps/20-prometheus.sh"), check=False)
+    head.run("systemctl restart slipway-prometheus")
+    after = head.run(STEP.format("headnode/steps/20-prometheus.sh"), check=False)
+    head.run("iptables --flush PARALLELCLUSTER_IMDS; iptables --delete-chain PARALLELCLUSTER_IMDS")
+    assert done.returncode == 1
+    assert "prometheus has no access to the metadata service" in done.stdout
+    assert "slipway-hint: run 'sudo systemctl restart slipway-prometheus'" in done.stdout
+    assert after.returncode == 0, after.stdout
+
+
 # --------------------------------------------------------------------------------------------------- GPU exporter
 
 

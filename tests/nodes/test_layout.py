@@ -107,16 +107,24 @@ def test_folders_of_associations_that_fsx_made_are_opened_once(fsx: Host) -> Non
         fsx.run("sed -i /FSX_WRITTEN/d /etc/slipway/node.env")
 
 
-@pytest.mark.parametrize("broken", ["chown 1234 FILE", "chmod 666 FILE", "chown 1234 /fsx/nccl", "chmod 777 /fsx/nccl"])
-def test_roots_shells_run_no_file_that_others_may_write(fsx: Host, broken: str) -> None:
-    shell = "sh -c '. /opt/slipway/current/compute/nccl-shared.sh; echo ${SLIPWAY_NCCL_DIR-none}'"
+@pytest.mark.parametrize(
+    ("broken", "program"),
+    [
+        ("chown 1234 FILE", "sh"),
+        ("chmod 666 FILE", "bash"),
+        ("chown 1234 /fsx/nccl", "bash"),
+        ("chmod 777 /fsx/nccl", "sh"),
+    ],
+)
+def test_roots_shells_run_no_file_that_others_may_write(fsx: Host, broken: str, program: str) -> None:
+    shell = f"{program} -c '. /opt/slipway/current/compute/nccl-shared.sh; echo ${{SLIPWAY_NCCL_DIR-none}}'"
     fsx.run("mkdir -m 755 /fsx/nccl; echo : >/fsx/nccl/setup-nccl-env.sh")
     assert fsx.run(shell).stdout == "/fsx/nccl\n"
     fsx.run(broken.replace("FILE", "/fsx/nccl/setup-nccl-env.sh"))
     said = fsx.run(shell).stdout
     assert "slipway: /fsx/nccl/setup-nccl-env.sh is not root's alone: not used in root's shells" in said
     assert said.endswith("none\n")
-    user = fsx.run(f"setpriv --reuid=4321 --regid=4321 --clear-groups {shell}").stdout
+    user = fsx.run(f"env --unset=BASH_ENV setpriv --reuid=4321 --regid=4321 --clear-groups {shell}").stdout
     assert user == "/fsx/nccl\n"
 
 
