@@ -94,6 +94,16 @@ def test_mirror_without_the_packages_is_reported(gpu_node: Host) -> None:
 
 
 @pytest.mark.hosts
+def test_table_without_a_package_is_reported(gpu_node: Host) -> None:
+    table = "/opt/slipway/current/nodes/software.tsv"
+    gpu_node.run(f"cp {table} /srv/table; sed -i /^libnvidia-container-tools/d {table}")
+    done = step(gpu_node, STEP, check=False)
+    gpu_node.run(f"mv /srv/table {table}")
+    assert done.returncode == 1
+    assert "slipway: software.tsv has no line of libnvidia-container-tools" in done.stdout
+
+
+@pytest.mark.hosts
 def test_node_without_gpus_needs_none(gpu_node: Host) -> None:
     gpu_node.run("mv /dev/nvidia0 /srv/nvidia0")
     done = step(gpu_node, STEP)
