@@ -313,15 +313,15 @@ def test_it_ends_while_a_call_still_hangs(block: PreflightAws, file: Path) -> No
     """Threads that wait do not keep the process."""
     block.misbehave("ec2:DescribeImages", hang=True)
     code = (
-        f"import sys; from slipway.preflight.command import preflight; sys.exit(preflight({str(file)!r}, timeout_s=2))"
+        f"import sys; from slipway.preflight.command import preflight; sys.exit(preflight({str(file)!r}, timeout_s=5))"
     )
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
     assert done.returncode == 0, done.stderr
-    assert "no answer within 2 s" in done.stdout
+    assert "no answer within 5 s" in done.stdout
     assert done.stderr == ""
 
 

@@ -135,6 +135,7 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
         "cluster": "rehearsal",
         "partition": "train",
         "instance_type": "p5.48xlarge",
+        "gpu_image": None,
         "nodes": 4,
         "gpus_per_node": 8,
         "network": {"provider": "efa", "nics": 32},
