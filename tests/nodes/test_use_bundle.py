@@ -141,7 +141,7 @@ def test_kill_at_any_moment_leaves_a_whole_release(node: Host) -> None:
     }}
     touch /srv/s3/.slow
     delay=0
-    while [ $delay -lt 3000 ]; do
+    while [ $delay -lt 8000 ]; do
       rc=0
       timeout --signal=KILL $(printf '0.%03d' $((delay + 1))) bash -c '{HEAD}' >/dev/null 2>&1 || rc=$?
       whole || {{ echo "broken after $delay ms"; exit 1; }}
@@ -151,7 +151,7 @@ def test_kill_at_any_moment_leaves_a_whole_release(node: Host) -> None:
     echo "last after $delay ms: rc $rc"
     ls -A /opt/slipway /etc/slipway
     """
-    out = node.run(script, timeout=120).stdout
+    out = node.run(script, timeout=240).stdout
     assert "whole new" in out
     assert "whole old" in out
     assert " rc 0" in out
