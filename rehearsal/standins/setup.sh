@@ -114,9 +114,9 @@ standins::mirror() { # DIRECTORY
   standins::tarball "$1" "$node_exporter" prometheus-node-exporter=node_exporter
   "$HERE/gpu-packages.sh" "$1"
   (cd "$1" && sha256sum -- *.tar.gz *.deb >SHA256SUMS)
-  # What software.tsv pins, and the version that the head node's guide builds.
+  # The defaults of the settings, then the plugin that the head node's guide builds and an older NCCL to change to.
   "$SYSTEM_PYTHON" "$NCCL_SOURCES" sources "$1"
-  "$SYSTEM_PYTHON" "$NCCL_SOURCES" sources "$1" nccl=2.28.7-1
+  "$SYSTEM_PYTHON" "$NCCL_SOURCES" sources "$1" nccl=2.27.7-1 aws-ofi-nccl=1.17.2
 }
 
 standins::mirror_stamp() {

@@ -114,6 +114,9 @@ def largest_busbw(report: dict[str, Any]) -> float:
 #: Granted by our stacks and not used in a rehearsal: a part of the line in permissions.txt, and the reason.
 NOT_USED = {
     "GrafanaRole": "no Grafana server queries the metrics here",
+    "NameGuardFunctionServiceRoleDefaultPolicy: cloudformation:DescribeStackResource ": (
+        "the name guard reads its own stack's resource only if a stack with the cluster's name exists before the deployment"
+    ),
     "Policy: logs:": "no CloudWatch agent runs here",
     "Provider": "CDK's framework: its own functions and state machine are a stand-in here",
     "StartFunction": "it asks for the stack's state only when an update is rolled back",
