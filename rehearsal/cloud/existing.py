@@ -26,11 +26,6 @@ _VOLUME_GIB = 500
 _LUSTRE = {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 250}
 _LUSTRE_VERSION = "2.15"
 _FILE_SYSTEM_GROUP = "file-systems"
-# A customer's policy has to allow something; this is what every caller may do in any case.
-_POLICY = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Action": "sts:GetCallerIdentity", "Resource": "*"}],
-}
 
 
 @dataclass(frozen=True)
@@ -170,12 +165,16 @@ def _rename(region: str, made: str, wanted: str) -> None:
         setattr(system, name, getattr(system, name).replace(made, wanted))
 
 
-def make_policy(clients: Clients, arn: str) -> None:
-    """A managed policy of the account; AWS's own are there, and another account's cannot be attached in any case."""
+def make_policy(clients: Clients, arn: str, actions: str = "sts:GetCallerIdentity") -> None:
+    """A managed policy of the account; AWS's own are there, and another account's cannot be attached in any case.
+
+    It has to allow something: by default what every caller may do in any case.
+    """
     prefix = f"arn:{PARTITION}:iam::{ACCOUNT}:policy"
+    document = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": actions, "Resource": "*"}]}
     if arn.startswith(f"{prefix}/"):
         path, _, name = arn.removeprefix(prefix).rpartition("/")
-        clients("iam").create_policy(PolicyName=name, Path=f"{path}/", PolicyDocument=json.dumps(_POLICY))
+        clients("iam").create_policy(PolicyName=name, Path=f"{path}/", PolicyDocument=json.dumps(document))
 
 
 def make_placement_group(clients: Clients, name: str) -> None:

@@ -101,6 +101,7 @@ class Seed:
     volumes: tuple[tuple[str, str], ...] = ()
     scripts: tuple[tuple[str, str, bytes], ...] = ()
     policy_arns: tuple[str, ...] = ()
+    boundary_arn: str | None = None
     placement_groups: tuple[str, ...] = ()
     secrets: tuple[tuple[str, str], ...] = ()
     execution_policy: str = ""
@@ -165,6 +166,8 @@ def _site(clients: Clients, seed: Seed) -> None:
         clients("s3").put_object(Bucket=bucket, Key=key, Body=body)
     for arn in seed.policy_arns:
         make_policy(clients, arn)
+    if seed.boundary_arn:
+        make_policy(clients, seed.boundary_arn, actions="*")  # what a site bounds is its own matter
     for name in seed.placement_groups:
         make_placement_group(clients, name)
 
