@@ -275,6 +275,14 @@ def policy_status(file: SettingsFile, as_json: AsJson = False) -> int:
     return _print_policy(file, reading_policy, as_json=as_json)
 
 
+@policies.command("teardown", cls=Command)
+def policy_teardown(file: SettingsFile, as_json: AsJson = False) -> int:
+    """Print the IAM policy that `slipway teardown --delete-data` needs."""
+    from slipway.teardown.policy import teardown_policy
+
+    return _print_policy(file, teardown_policy, as_json=as_json)
+
+
 @app.command(cls=Command)
 def cost(
     file: SettingsFile,
@@ -374,15 +382,11 @@ def teardown(
     timeout: Annotated[
         float, option("--timeout", min=1, max=600, help="Minutes to wait for one stack or one file system.")
     ] = 60.0,
-    policy: Policy = False,
     as_json: AsJson = False,
 ) -> int:
     """Take the cluster down in order, after printing what goes, what stays and what that costs a month."""
-    from slipway.teardown.command import policy as deleting_policy
     from slipway.teardown.command import teardown as run
 
-    if policy:
-        return _print_policy(file, deleting_policy)
     ask = functools.partial(_ask, default="")
     return run(
         file, ask=ask, confirm=confirm, delete_data=delete_data, profile=profile, minutes=timeout, as_json=as_json

@@ -83,6 +83,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policy deploy": ("0; 2 wrong settings", "the policy itself: docs/permissions.md"),
     "policy preflight": ("0; 2 wrong settings", "the policy itself"),
     "policy status": ("0; 2 wrong settings", "the policy itself"),
+    "policy teardown": ("0; 2 wrong settings", "the policy itself"),
     "import pcluster": (
         "0 all carried over; 1 something is open; 2 not a configuration",
         "`complete`, `carried`, `implied`, `to_fill`, `not_carried`, `notes`, `faults`, `settings`",

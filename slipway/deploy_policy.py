@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from slipway.aws.policy import allow, document
 from slipway.preflight.actions import actions_needed
 from slipway.preflight.bootstrap import QUALIFIER
 from slipway.regions import partition
@@ -64,7 +65,7 @@ def deployer_policy(settings: Settings) -> dict[str, Any]:
     """The policy of the person or the pipeline that runs `cdk deploy`, `cdk destroy` and their like."""
     region, arn = settings.region, f"arn:{partition(settings.region)}"
     roles = [f"{arn}:iam::*:role/cdk-{QUALIFIER}-{kind}-role-*-{region}" for kind in ASSUMED]
-    return _document([_allow("AssumeBootstrapRoles", ["sts:AssumeRole"], roles)])
+    return document([allow("AssumeBootstrapRoles", ["sts:AssumeRole"], roles)])
 
 
 def execution_policy(settings: Settings) -> dict[str, Any]:
@@ -75,13 +76,13 @@ def execution_policy(settings: Settings) -> dict[str, Any]:
     statements += _of_iam(settings, created)
     statements.append(_reading_artifacts(settings))
     if settings.observability.grafana:
-        statements.append(_allow("IdentityCenter", IDENTITY_CENTER, ["*"]))
-    return _document(statements)
+        statements.append(allow("IdentityCenter", IDENTITY_CENTER, ["*"]))
+    return document(statements)
 
 
 def _of_service(settings: Settings, service: str, created: Iterable[str]) -> dict[str, Any]:
     actions = {action for action in created if action.startswith(f"{service}:")} | set(STANDING[service])
-    return _allow(service.capitalize(), _without_covered(actions), _resources(settings, service))
+    return allow(service.capitalize(), _without_covered(actions), _resources(settings, service))
 
 
 def _resources(settings: Settings, service: str) -> list[str]:
@@ -118,14 +119,14 @@ def _of_iam(settings: Settings, created: Iterable[str]) -> list[dict[str, Any]]:
     linked = [f"{iam}:role/aws-service-role/{service}/*" for service in LINKED]
     making = {action for action in created if action.startswith("iam:")} - {*POLICIES, *NOT_ON_ROLES}
     statements = [
-        _allow("Roles", _without_covered(making | set(STANDING["iam"])), roles),
-        _allow("PassRoles", ["iam:PassRole"], roles),
-        _allow("Policies", POLICIES, [*policies, *_provider_policies(iam, prefix)]),
-        _allow("LinkedRoles", ["iam:CreateServiceLinkedRole"], linked),
+        allow("Roles", _without_covered(making | set(STANDING["iam"])), roles),
+        allow("PassRoles", ["iam:PassRole"], roles),
+        allow("Policies", POLICIES, [*policies, *_provider_policies(iam, prefix)]),
+        allow("LinkedRoles", ["iam:CreateServiceLinkedRole"], linked),
     ]
     if settings.storage.associations:
         s3 = f"{iam}:role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/*"
-        statements.append(_allow("FsxToS3", FSX_S3, [s3]))
+        statements.append(allow("FsxToS3", FSX_S3, [s3]))
     return statements
 
 
@@ -139,7 +140,7 @@ def _reading_artifacts(settings: Settings) -> dict[str, Any]:
     """The functions' code and ParallelCluster's templates and layer; the bootstrap's version is a parameter."""
     s3 = f"arn:{partition(settings.region)}:s3:::"
     buckets = (f"cdk-{QUALIFIER}-assets-*-{settings.region}", f"{settings.region}-aws-parallelcluster")
-    return _allow("Artifacts", ["s3:GetObject", "s3:GetObjectVersion"], [f"{s3}{bucket}/*" for bucket in buckets])
+    return allow("Artifacts", ["s3:GetObject", "s3:GetObjectVersion"], [f"{s3}{bucket}/*" for bucket in buckets])
 
 
 def _without_covered(actions: Iterable[str]) -> list[str]:
@@ -147,11 +148,3 @@ def _without_covered(actions: Iterable[str]) -> list[str]:
     chosen = sorted(set(actions))
     starts = tuple(action.rstrip("*") for action in chosen if action.endswith("*"))
     return [action for action in chosen if action.endswith("*") or not starts or not action.startswith(starts)]
-
-
-def _allow(sid: str, actions: Iterable[str], resources: list[str]) -> dict[str, Any]:
-    return {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resources}
-
-
-def _document(statements: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"Version": "2012-10-17", "Statement": statements}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipway.aws.policy import allow, document
 from slipway.preflight.bootstrap import QUALIFIER
 from slipway.preflight.questions import QUESTIONS
 from slipway.regions import partition
@@ -16,16 +17,12 @@ def reading_policy(settings: Settings) -> dict[str, Any]:
     """An identity policy for `slipway preflight` and `slipway cost` on these settings; read-only."""
     actions = {action for question in QUESTIONS if question.applies(settings) for action in question.permissions}
     scopes = {"s3": _bucket_arns(settings), "secretsmanager": list(settings.secret_arns)}
-    statements = [_statement("Describe", (action for action in actions if _service(action) not in SCOPED), ["*"])]
+    statements = [allow("Describe", (action for action in actions if _service(action) not in SCOPED), ["*"])]
     for service, sid in (("s3", "ReadObjects"), ("secretsmanager", "ReadSecrets")):
         if scopes[service]:
             chosen = (action for action in actions if _service(action) == service)
-            statements.append(_statement(sid, chosen, scopes[service]))
-    return {"Version": "2012-10-17", "Statement": statements}
-
-
-def _statement(sid: str, actions: Any, resources: list[str]) -> dict[str, Any]:
-    return {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resources}
+            statements.append(allow(sid, chosen, scopes[service]))
+    return document(statements)
 
 
 def _service(action: str) -> str:

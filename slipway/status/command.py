@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slipway.aws.calls import Aws, Pending, Refused, Unasked
+from slipway.aws.policy import allow, document
 from slipway.aws.session import session_of
 from slipway.errors import EnvironmentFault
 from slipway.leftovers import READING, Finder, Found
@@ -254,25 +255,16 @@ def policy(settings: Settings) -> dict[str, Any]:
         "logs:FilterLogEvents",
         "ssm:GetCommandInvocation",
     ]
-    reading = sorted({*reading, *READING})
     tags = {
         "ssm:resourceTag/parallelcluster:cluster-name": settings.name,
         "ssm:resourceTag/parallelcluster:node-type": "HeadNode",
     }
-    statements: list[dict[str, Any]] = [
-        {"Sid": "Read", "Effect": "Allow", "Action": reading, "Resource": ["*"]},
-        {
-            "Sid": "AskHeadNode",
-            "Effect": "Allow",
-            "Action": ["ssm:SendCommand"],
-            "Resource": [f"arn:{place}:ec2:{settings.region}:*:instance/*"],
-            "Condition": {"StringEquals": tags},
-        },
-        {
-            "Sid": "ByDocument",
-            "Effect": "Allow",
-            "Action": ["ssm:SendCommand"],
-            "Resource": [f"arn:{place}:ssm:{settings.region}::document/{DOCUMENT}"],
-        },
-    ]
-    return {"Version": "2012-10-17", "Statement": statements}
+    instances = [f"arn:{place}:ec2:{settings.region}:*:instance/*"]
+    runs = [f"arn:{place}:ssm:{settings.region}::document/{DOCUMENT}"]
+    return document(
+        [
+            allow("Read", {*reading, *READING}, ["*"]),
+            allow("AskHeadNode", ["ssm:SendCommand"], instances, Condition={"StringEquals": tags}),
+            allow("ByDocument", ["ssm:SendCommand"], runs),
+        ]
+    )

@@ -13,10 +13,8 @@ from typing import Any
 from slipway.aws.calls import Aws, Refused, Unasked
 from slipway.aws.session import session_of
 from slipway.errors import EXIT_GOOD, EXIT_NO, EnvironmentFault, SlipwayError, UsageError
-from slipway.leftovers import FILE_SYSTEM, GROUP, READING, Finder, Found, referred
-from slipway.regions import partition
+from slipway.leftovers import FILE_SYSTEM, GROUP, Finder, Found, referred
 from slipway.settings import Settings, load_settings
-from slipway.stack_names import stack_names
 from slipway.teardown.plan import STACK, Plan, Step, make_plan
 from slipway.teardown.stacks import read_stacks
 from slipway.teardown.work import Held, Worker
@@ -84,7 +82,7 @@ def _plan(settings: Settings, aws: Aws, delete_data: bool) -> tuple[Plan, Found]
     if found.unasked and delete_data:
         raise EnvironmentFault(
             f"AWS did not report everything that exists: {'; '.join(found.unasked)}. Nothing was deleted. "
-            "Hint: slipway teardown FILE --policy prints the permissions"
+            "Hint: slipway policy teardown FILE prints the permissions"
         )
     return make_plan(settings.name, stacks, found.things, delete_data=delete_data), found
 
@@ -185,84 +183,6 @@ def _do(step: Step, worker: Worker) -> Result:
     except Refused as error:
         return Result(step, "held", time.monotonic() - began, f"AWS refused: {error}")
     except Unasked as error:
-        hint = "slipway teardown FILE --policy prints the permissions" if error.permission else "run it again"
+        hint = "slipway policy teardown FILE prints the permissions" if error.permission else "run it again"
         raise EnvironmentFault(f"{step.kind} {step.id}: {error}. Hint: {hint}") from None
     return Result(step, "gone", time.monotonic() - began)
-
-
-# ---- the permissions ----
-
-WATCHING = (
-    "cloudformation:DescribeStacks",
-    "ec2:DescribeNetworkInterfaces",
-    "ec2:DescribeVpcEndpoints",
-    "fsx:DescribeDataRepositoryAssociations",
-)
-
-
-def policy(settings: Settings) -> dict[str, Any]:
-    """An identity policy for `slipway teardown --delete-data`.
-
-    CloudFormation deletes what is in the stacks with the role of the CDK's bootstrap stack, or without one with the
-    caller's own permissions, which `slipway policy deploy` lists. This policy is what teardown itself calls.
-    """
-    place, region, name = partition(settings.region), settings.region, settings.name
-    ours = {"StringEquals": {"aws:ResourceTag/project": name}}
-    stacks = [*stack_names(name).values(), name]
-    arn = f"arn:{place}:{{}}:{region}:*:{{}}"
-
-    def allow(sid: str, actions: list[str], resources: list[str], **more: Any) -> dict[str, Any]:
-        return {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resources, **more}
-
-    bucket = f"arn:{place}:s3:::{name}-storage-bucket*"
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            allow("Read", [*READING, *WATCHING], ["*"]),
-            allow(
-                "DeleteStacks",
-                ["cloudformation:DeleteStack"],
-                [arn.format("cloudformation", f"stack/{stack}/*") for stack in stacks],
-            ),
-            allow(
-                "DeleteFileSystem",
-                ["fsx:DeleteBackup", "fsx:DeleteDataRepositoryAssociation", "fsx:DeleteFileSystem"],
-                [arn.format("fsx", kind) for kind in ("file-system/*", "association/*", "backup/*")],
-                Condition=ours,
-            ),
-            allow(
-                "DeleteDisksAndGroups",
-                ["ec2:DeleteSecurityGroup", "ec2:DeleteSnapshot", "ec2:DeleteVolume"],
-                [arn.format("ec2", kind) for kind in ("security-group/*", "volume/*")]
-                + [f"arn:{place}:ec2:{region}::snapshot/*"],
-                Condition=ours,
-            ),
-            allow(
-                "RemoveRules",
-                ["ec2:RevokeSecurityGroupEgress", "ec2:RevokeSecurityGroupIngress"],
-                [arn.format("ec2", "security-group/*")],
-            ),
-            allow(
-                "EmptyBucket",
-                [
-                    "s3:AbortMultipartUpload",
-                    "s3:DeleteBucket",
-                    "s3:DeleteObject",
-                    "s3:DeleteObjectVersion",
-                    "s3:ListBucketMultipartUploads",
-                    "s3:ListBucketVersions",
-                ],
-                [bucket, f"{bucket}/*"],
-            ),
-            allow(
-                "DeleteLogs",
-                ["logs:DeleteLogGroup"],
-                [
-                    arn.format("logs", f"log-group:{prefix}*")
-                    for prefix in (f"/aws/parallelcluster/{name}-", f"/aws/lambda/{name}-", f"{name}-")
-                ],
-            ),
-            allow("DeleteMetrics", ["aps:DeleteWorkspace"], [arn.format("aps", "workspace/*")], Condition=ours),
-            allow("DeleteParameters", ["ssm:DeleteParameter"], [arn.format("ssm", f"parameter/slipway/{name}/*")]),
-        ],
-    }

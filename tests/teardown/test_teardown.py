@@ -9,7 +9,7 @@ import pytest
 
 from rehearsal.cloud import storage
 from slipway.settings import load_settings
-from slipway.teardown.command import policy
+from slipway.teardown.policy import teardown_policy
 from tests.teardown.conftest import LIKE_PARALLELCLUSTER, NAME, SETTINGS, TAGS, Deployed, slipway
 
 PARTS = ("network", "storage", "observability", "cluster", "acceptance")
@@ -297,5 +297,7 @@ def test_the_policy_names_every_action_that_is_used(deployed: Deployed, monkeypa
     logs = deployed.aws.clients("logs")
     logs.create_log_group(logGroupName=f"/aws/parallelcluster/{NAME}-202611280900", tags={"project": NAME})
     assert slipway("teardown", SETTINGS, "--delete-data", *SURE) == 0
-    allowed = {action for statement in policy(load_settings(SETTINGS))["Statement"] for action in statement["Action"]}
+    allowed = {
+        action for statement in teardown_policy(load_settings(SETTINGS))["Statement"] for action in statement["Action"]
+    }
     assert used - allowed == set()

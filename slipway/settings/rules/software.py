@@ -35,6 +35,7 @@ PRIVATE_ECR = re.compile(r"docker://\d{12}\.dkr\.ecr\.")
 
 NODE_TIMEOUT_S = 2100  # pcluster/constants.py NODE_BOOTSTRAP_TIMEOUT
 PAIR_KEYS = ("nccl.source", "nccl.nccl_version", "nccl.ofi_version")
+KNOWN_KEYS = (*PAIR_KEYS, "queues.instance_type", "queues.efa", "acceptance.scenario")
 RELEASE_NOTES = "release notes of aws/aws-ofi-nccl, in slipway/data/nccl_pairs.json"
 
 
@@ -299,7 +300,7 @@ def _within(bounds: list[str | None], version: str | None) -> bool:
 @rule(
     why="Jobs hang, crash or compute wrong results, often only with some sizes, and nothing names the cause.",
     source="acceptance/limits/bad_releases.json, where each entry has its source and date",
-    keys=(*PAIR_KEYS, "queues.instance_type", "queues.efa", "acceptance.scenario"),
+    keys=KNOWN_KEYS,
 )
 def nccl_known_bad(s: Settings) -> Iterator[Finding]:
     yield from _known(s, "fault")
@@ -308,7 +309,7 @@ def nccl_known_bad(s: Settings) -> Iterator[Finding]:
 @warning(
     why="A fault of the release shows in some jobs, and a later one has the repair.",
     source="acceptance/limits/bad_releases.json, where each entry has its source and date",
-    keys=(*PAIR_KEYS, "queues.instance_type", "queues.efa", "acceptance.scenario"),
+    keys=KNOWN_KEYS,
 )
 def nccl_known_flaw(s: Settings) -> Iterator[Finding]:
     yield from _known(s, "warning")
