@@ -60,7 +60,8 @@ gpu_containers::main() {
   fi
   gpu_containers::unpack
   dirname "$CONTAINER_HOME"/current/usr/lib/*/libnvidia-container.so.1 | file::put - "$CONTAINER_LIBRARIES" 0644
-  ldconfig
+  # The cache is made anew only where the list of directories is newer: the second run changes nothing.
+  [ /etc/ld.so.cache -nt "$CONTAINER_LIBRARIES" ] || ldconfig
   file::link "$program" "$CONTAINER_CLI"
   timeout --kill-after=5 "$CONTAINER_TIMEOUT_S" "$CONTAINER_CLI" --version ||
     log::die "$CONTAINER_CLI does not start (see the lines above)" \

@@ -21,9 +21,9 @@ from rehearsal.hosts.host import Host
 SLOW_RATE_MBIT = 40.0
 KINDS = ("slow-node", "bootstrap", "hang")
 _ROLES = ("head", "compute")
-# Where the head node's steps unpack pinned software (15-node-exporter first).
-_READ_ONLY_PLACE = "/opt/slipway/software"
-_LOCK_SCRIPT = 'mkdir -p "$1" && mount -t tmpfs -o ro,size=4k rehearsal-fault "$1"'
+# Where the head node's first steps, which stop its set-up when they fail, put the users' scripts.
+_READ_ONLY_PLACE = "/fsx/scripts"
+_LOCK_SCRIPT = 'mkdir -p "$1" && mount -t tmpfs -o ro,size=4k,mode=0755 rehearsal-fault "$1"'
 # A value that the compute nodes' step 30-nccl refuses.
 _BAD_VALUE_SCRIPT = 'mkdir -p "${1%/*}" && printf "NCCL_ENVIRONMENT=broken\\n" >>"$1"'
 _SITE_ENV = "/etc/slipway/site.env"

@@ -81,9 +81,9 @@ def faults(one: Fleet) -> dict[str, Any]:
         touched.append(name)
     return {
         "hosts": touched,
-        "write": shell(one.head, "mkdir /opt/slipway/software/x"),
+        "write": shell(one.head, "mkdir /fsx/scripts/x"),
         "hang": one.computes[-1].exec(["mountpoint", "-q", "/fsx"], timeout_s=5).rc,
-        "others": shell(one.computes[0], "mountpoint -q /fsx && mkdir -p /opt/slipway/software/x && echo free"),
+        "others": shell(one.computes[0], "mountpoint -q /fsx && mkdir -p /fsx/scripts/x && echo free"),
     }
 
 

@@ -52,9 +52,10 @@ SLURM = b"""#!/bin/bash
 case "${0##*/} $*" in
   sinfo*'%N|%o|%R|%T|%G') printf 'gpu-1|10.0.0.11|gpu|idle|gpu:8\\ngpu-2|10.0.0.12|gpu|idle~|gpu:8\\n' ;;
   sinfo*'%N|%R|%T|%G|%E') cat /srv/slurm/sinfo ;;
+  sinfo*'NodeList:256,Comment:1024') printf '%-256s%-1024s\\n' head '(null)' ;;
   sinfo*GresUsed*) cat /srv/slurm/used ;;
   sinfo*'%N|%T|%E') echo 'head|idle|none' ;;
-  sinfo*'%N|%P|%T|%E') echo 'head|gpu*|idle|none' ;;
+  sinfo*'%N|%P|%T|%a|%H|%E') echo 'head|gpu*|idle|up|Unknown|none' ;;
   squeue*'%P|%T') cat /srv/slurm/squeue ;;
   squeue*) ;;
   sdiag*) cat /srv/slurm/sdiag ;;
@@ -182,8 +183,8 @@ def put_mirror(node: Host, mirror: Path) -> None:
     node.put("/srv/try", program("prometheus"), 0o755)
     runs = node.run("/srv/try --version; status=$?; rm /srv/try; exit $status", check=False).returncode == 0
     sums = ""
-    for path in sorted(mirror.glob("*.tar.gz")):
-        release = path.read_bytes() if runs else carrying(path.read_bytes())
+    for path in sorted([*mirror.glob("*.tar.gz"), *mirror.glob("*.deb")]):
+        release = path.read_bytes() if runs or path.suffix == ".deb" else carrying(path.read_bytes())
         node.put(f"/srv/s3/mirror/{path.name}", release)
         sums += f"{hashlib.sha256(release).hexdigest()}  {path.name}\n"
     node.put("/srv/s3/mirror/SHA256SUMS", sums.encode())
@@ -269,7 +270,8 @@ def test_head_nodes_setup_twice(head: tuple[Host, str]) -> None:
     assert steps(said, "head") == every("head")
     twice_the_same(node, "head")
     expected = {"slipway-node-exporter.service", "slipway-prometheus.service", "slipway-slurm-targets.service"}
-    assert units(node).keys() == expected | {"slipway-node-metrics.timer", "slipway-slurm-metrics.timer"}
+    timers = {f"slipway-{name}.timer" for name in ("node-metrics", "slurm-metrics", "remote-write", "retry")}
+    assert units(node).keys() == expected | timers
 
 
 @pytest.mark.hosts

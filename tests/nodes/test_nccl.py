@@ -212,6 +212,14 @@ def test_a_full_disk_is_called_a_full_disk(fresh: Host, place: str) -> None:
     assert left == ""
 
 
+def test_a_work_place_that_cannot_be_written_is_named(fresh: Host) -> None:
+    fresh.run("mkdir -p /scratch; mount -t tmpfs -o ro none /scratch")
+    done = fresh.run(GUIDE, check=False)
+    fresh.run("umount /scratch; rmdir /scratch")
+    assert done.returncode == 1
+    assert "cannot write in /scratch" in done.stdout
+
+
 def test_all_that_is_missing_is_said_at_once(head: Host) -> None:
     head.run(
         "mkdir /srv/away; mv /usr/bin/autoreconf /usr/include/hwloc.h /srv/away/; mv /opt/amazon /srv/away/; mv /usr/local/cuda /srv/away/"

@@ -164,7 +164,10 @@ def test_good_and_broken_side_by_side(tmp_path: Path) -> None:
     ("fault", "words"),
     [
         ("bootstrap=compute", ("step compute/", "train-st-gpu-")),
-        ("bootstrap=head", ("head: step headnode/", "Read-only file system")),
+        (
+            "bootstrap=head",
+            ("head: step headnode/12-user-scripts", "cannot write /fsx/scripts/", "is it read-only or full?"),
+        ),
         ("hang", ("step compute/", "train-st-gpu-", "exceeded")),
     ],
 )
