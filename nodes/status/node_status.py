@@ -31,7 +31,7 @@ from nodes.lib import env
 from nodes.lib.state import put
 from nodes.metrics import remote_write
 from nodes.status import accounting, fleet
-from nodes.status.versions import versions
+from nodes.status.versions import shared_nccl, versions, with_shared_nccl
 
 SCHEMA = 1
 STATE = Path("/var/lib/slipway")
@@ -208,12 +208,13 @@ def _timeless(node: dict[str, Any]) -> dict[str, Any]:
 
 def shared(root: Path) -> dict[str, Any]:
     """What the nodes put there, and the last verdict of acceptance."""
-    nodes = [compact(one) for one in _objects(root / SHARED_PLACE) if one.get("kind") != "headnode"]
+    nccl = shared_nccl(root)
+    nodes = [compact(one, nccl) for one in _objects(root / SHARED_PLACE) if one.get("kind") != "headnode"]
     return {"nodes": nodes, "acceptance": acceptance(root / "results")}
 
 
-def compact(node: dict[str, Any]) -> dict[str, Any]:
-    """One node of many: counts, and in words only what is not good."""
+def compact(node: dict[str, Any], nccl: str = "") -> dict[str, Any]:
+    """One node of many: counts, and in words only what is not good. `nccl`: the version of the shared NCCL."""
     steps = node.get("steps", [])
     states = [step.get("status") for step in steps]
     return {
@@ -225,7 +226,7 @@ def compact(node: dict[str, Any]) -> dict[str, Any]:
         "seconds": round(sum(float(step.get("seconds") or 0) for step in steps), 1),
         "bad_steps": [step for step in steps if step.get("status") != "ok"],
         "background": [one for one in node.get("background", []) if _still_true(one, node)],
-        "versions": node.get("versions") or {},
+        "versions": with_shared_nccl(node.get("versions") or {}, nccl),
         "health": node.get("health") if (node.get("health") or {}).get("status") not in (None, "ok") else None,
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from slipway.leftovers import Found
 from slipway.settings import Settings
+from slipway.status import versions
 from slipway.status.fleet import BLOCK_TAIL_S
 from slipway.status.judge import Findings
 from slipway.status.problem import Problem
@@ -128,6 +129,9 @@ def _setup(head: Mapping[str, Any]) -> Iterator[str]:
     slowest = max(nodes, key=lambda node: float(node.get("seconds") or 0))
     took = f"the slowest {slowest.get('host')} in {float(slowest.get('seconds') or 0):.1f} s"
     yield row("nodes", f"{len(nodes)} set up; steps: {_counts(total)}; {took}")
+    software = versions.in_use(nodes)
+    if software:
+        yield row("", software)
 
 
 def _background(head: Mapping[str, Any]) -> Iterator[str]:

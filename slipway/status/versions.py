@@ -1,4 +1,4 @@
-"""Versions that differ among the compute nodes: a replaced node comes with those of its image."""
+"""Versions of the compute nodes: which they have, and which differ. A replaced node comes with those of its image."""
 
 from __future__ import annotations
 
@@ -13,13 +13,26 @@ MOST = 3  # nodes that are named for a version
 
 def differing(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield one line for each kind of software that compute nodes have in more than one version."""
-    names = dict.fromkeys(name for node in nodes for name in node.get("versions") or ())
-    for name in names:
-        hosts: dict[str, list[str]] = {}
-        for node in nodes:
-            version = (node.get("versions") or {}).get(name)
-            if version:
-                hosts.setdefault(str(version), []).append(str(node.get("host")))
+    for name, hosts in _hosts(nodes).items():
         if len(hosts) > 1:
             parts = (f"{version} on {listed(sorted(hosts[version]), most=MOST)}" for version in sorted(hosts))
             yield f"differing versions of {name}: {'; '.join(parts)}"
+
+
+def in_use(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Return each kind of software with its version, or with the number of its versions; empty when none is known."""
+    parts = []
+    for name, hosts in _hosts(nodes).items():
+        version = next(iter(hosts)) if len(hosts) == 1 else f"{len(hosts)} versions"
+        parts.append(f"{name} {version}")
+    return ", ".join(parts)
+
+
+def _hosts(nodes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Return name -> version -> hosts, in the order in which the nodes report the names."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for node in nodes:
+        for name, version in (node.get("versions") or {}).items():
+            if version:
+                found.setdefault(name, {}).setdefault(str(version), []).append(str(node.get("host")))
+    return found
