@@ -10,7 +10,13 @@ DRIVER = Path("/proc/driver/nvidia/version")
 EFA = Path("/opt/amazon/efa_installed_packages")
 PROFILE = Path("/etc/profile.d/nccl-shared.sh")  # compute/steps/30-nccl.sh: shells and jobs take the shared NCCL
 # Where the NCCL of an image or of a package of NVIDIA is, in the order of the loader.
-LIBRARIES = ("/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib")
+LIBRARIES = (
+    "/usr/local/cuda/lib64",
+    "/usr/local/cuda/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/lib",
+)
 SHARED = "shared"  # the shared file system has the version, the same for all nodes: it is added by `with_shared_nccl`
 _DRIVER = re.compile(r"(?:x86_64|Module)\s+(\d+(?:\.\d+)+)")
 _EFA = re.compile(r"EFA installer version: (\S+)")
