@@ -95,6 +95,7 @@ def node_env_values(settings: Settings) -> dict[str, str]:
         "OFI_VERSION": settings.nccl.ofi_version,
         "NCCL_ENVIRONMENT": settings.nccl.environment,
         "NCCL_GPU_ARCHS": " ".join(map(str, gpu_architectures(settings))),
+        "CAPACITY_BLOCKS": capacity_blocks(settings),
         "HEALTH_ENABLED": "true" if settings.health.enabled else "false",
         "HEALTH_DRAIN": "true" if settings.health.drain else "false",
         "HEALTH_REPLACED": "true" if settings.health.terminate_drained_nodes else "false",
@@ -109,6 +110,12 @@ def node_env_values(settings: Settings) -> dict[str, str]:
         "ACCEPTANCE_BUILD_WAIT_S": str(int(settings.acceptance.timeout_minutes * 60 * BUILD_SHARE)),
         "STEP_TIMEOUT_S": str(STEP_TIMEOUT_S),
     }
+
+
+def capacity_blocks(settings: Settings) -> str:
+    """Return `QUEUE=RESERVATION=MINUTES` of each capacity block, for headnode/block-end.py."""
+    reserved = [(queue.name, queue.reservation) for queue in settings.queues if queue.reservation]
+    return " ".join(f"{queue}={one.id}={one.hold_minutes}" for queue, one in reserved if one.kind == "capacity-block")
 
 
 def gpu_architectures(settings: Settings) -> list[int]:

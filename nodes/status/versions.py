@@ -53,7 +53,7 @@ def _nccl(root: Path) -> str:
 
 
 def shared_nccl(fsx: Path) -> str:
-    """Return the version on the shared file system that is in use, with its plugin; empty when there is none."""
+    """Return the version on the shared file system that is in use, with its plugin; empty when no version is in use."""
     try:
         release = (fsx / "nccl/current").readlink().name
     except OSError:

@@ -140,6 +140,13 @@ class Reservation(Part):
 
     kind: Literal["capacity-block", "on-demand"] = key("which kind of reservation it is")
     id: ReservationId = key("`cr-...`")
+    hold_minutes: int = key(
+        "so long before EC2 ends the instances of a capacity block, Slurm begins to hold jobs whose time limit passes "
+        "that time; a job without a limit is held too",
+        default=60,
+        ge=0,
+        le=10_080,
+    )
 
 
 class Queue(Part):

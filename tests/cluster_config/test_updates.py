@@ -178,6 +178,11 @@ CASES = (
     Case("queues[].max_count", put(*PREPARE, "max_count", value=4), "down"),
     Case("queues[].reservation.id", put(*TRAIN, "reservation", "id", value="cr-0123456789abcdef1")),
     Case("queues[].reservation.kind", put(*TRAIN, "reservation", "kind", value="capacity-block")),
+    Case(
+        "queues[].reservation.hold_minutes",
+        put(*TRAIN, "reservation", "hold_minutes", value=10),
+        before=put(*TRAIN, "reservation", "kind", value="capacity-block"),
+    ),
     Case("queues[].spot", put(*PREPARE, "spot", value=True)),
     Case("queues[].placement_group", put(*PREPARE, "placement_group", value=True)),
     Case("queues[].efa", put(*SMALL, "efa", value=True)),

@@ -41,6 +41,18 @@ def queue_name_default(s: Settings) -> Iterator[Finding]:
             yield ("queues", index, "name"), "is a name that ParallelCluster reserves", "take another name"
 
 
+@warning(
+    why="EC2 ends the instances of a capacity block; those of an on-demand reservation run on after its end.",
+    source="headnode/block-end.py",
+    keys=("queues.reservation.hold_minutes", "queues.reservation.kind"),
+)
+def reservation_hold_unused(s: Settings) -> Iterator[Finding]:
+    for index, _, reservation in _reserved(s, "on-demand"):
+        if "hold_minutes" in reservation.model_fields_set:
+            text = "has no effect: only the instances of a capacity block are ended"
+            yield ("queues", index, "reservation", "hold_minutes"), text, "leave it out, or set kind: capacity-block"
+
+
 @rule(
     why="One of them would be ignored, without a sign of which one.",
     source="Slipway: a value is set once",
