@@ -21,7 +21,9 @@ from stacks.checks import accept
 
 QUERY_ACTIONS = ["aps:QueryMetrics", "aps:GetSeries", "aps:GetLabels", "aps:GetMetricMetadata"]
 REMOTE_WRITE_PERIOD_S = 300  # the head node notes the count of the last 15 minutes every 5
-REMOTE_WRITE_PERIODS = 3  # a full workspace stays full; one refused batch is not worth an e-mail
+# One refused batch is in three notes and not worth an e-mail; a full workspace stays full. The timer's notes are a
+# little more than a period apart, so that now and then a period has none: one of five may be missing.
+REMOTE_WRITE_PERIODS, REMOTE_WRITE_REFUSING = 5, 4
 BUDGET_FORECAST_PERCENT = 100  # the month will end above the budget
 BUDGET_SPENT_PERCENT = 80  # most of it is gone
 
@@ -143,6 +145,7 @@ class ObservabilityStack(Stack):
             statistic="Maximum",
             period=REMOTE_WRITE_PERIOD_S,
             evaluation_periods=REMOTE_WRITE_PERIODS,
+            datapoints_to_alarm=REMOTE_WRITE_REFUSING,
             comparison_operator="GreaterThanThreshold",
             threshold=0,
             treat_missing_data="notBreaching",  # while there is no head node; a dead one has its own alarm

@@ -22,7 +22,7 @@ RECORDED: Mapping[str, str] = {
     "AWS::EC2::FlowLog": "no packets of the emulated network exist",
     "AWS::Lambda::EventInvokeConfig": "functions are called synchronously here",
     "AWS::CloudWatch::CompositeAlarm": "alarms are stored, never evaluated",
-    "AWS::Logs::MetricFilter": "log events are stored, never filtered",
+    "AWS::Logs::MetricFilter": "log events are stored, never filtered; tests/stacks/cloudwatch_rules.py evaluates it",
     "AWS::Logs::SubscriptionFilter": "log events are stored, never forwarded",
     "AWS::SNS::TopicPolicy": "permissions are not enforced here",
     "AWS::SQS::QueuePolicy": "permissions are not enforced here",

@@ -16,6 +16,7 @@ from stacks.cluster import AGENT_ACTIONS as SESSION_ACTIONS
 from stacks.cluster import OLDER_AGENT_ACTIONS
 from stacks.storage import _association_id
 from tests.stacks.assembly import EXAMPLES, ROOT, Assembly, synthesise
+from tests.stacks.cloudwatch_rules import alarm_states, metric_value
 
 CUSTOM_RESOURCES = {"Custom::ClusterNameGuard", "Custom::PclusterCluster", "Custom::ClusterAcceptance"}
 # Actions that AWS cannot tie to a resource.
@@ -329,16 +330,48 @@ def test_alarms_and_budget_only_with_an_address(rehearsal: Assembly, every_part:
 
 
 def test_the_alarm_reads_what_the_head_node_notes(every_part: Assembly, tmp_path: Path) -> None:
-    """The metric filter's fields are those of the line that remote_write.py appends."""
+    """The metric filter takes the number of refused samples from the line that remote_write.py appends, and no other."""
     (metric_filter,) = every_part.of_type("AWS::Logs::MetricFilter")
-    fields = metric_filter["Properties"]["FilterPattern"].strip("[]").split(", ")
-    remote_write.LOG = tmp_path / "remote-write.log"
-    remote_write.record({"refused": 12, "retried": 3, "sent": 100})
-    words = remote_write.LOG.read_text().split()
-    assert len(words) == len(fields)
-    assert fields[0] == f'kind="{words[0]}"'
+    pattern = metric_filter["Properties"]["FilterPattern"]
     (transformation,) = metric_filter["Properties"]["MetricTransformations"]
-    assert words[fields.index(transformation["MetricValue"].lstrip("$"))] == "12"
+    remote_write.LOG = tmp_path / "remote-write.log"
+    for refused in (0, 12, 1_234_567):
+        remote_write.record({"refused": refused, "retried": 3, "sent": 100})
+    lines = remote_write.LOG.read_text().splitlines()
+    values = [metric_value(pattern, transformation["MetricValue"], line) for line in lines]
+    assert values == [0.0, 12.0, 1_234_567.0]
+    others = (
+        "slipway: remote_write 12 3 100",
+        "2026-11-28T10:00:00Z INFO host=head step=headnode/20-prometheus started",
+        'level=error msg="non-recoverable error" count=500 err="server returned HTTP status 400: series limit"',
+        "remote_write 12 3 100",
+    )
+    assert [metric_value(pattern, transformation["MetricValue"], line) for line in others] == [None] * len(others)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "apart_s", "alarms"),
+    [
+        ((), 305, False),
+        ((30,), 305, False),  # one batch: in the notes of 15 minutes
+        ((30,), 300, False),
+        ((30, 90), 305, False),
+        (tuple(range(30, 300)), 300, True),
+        (tuple(range(30, 300)), 310, True),  # a period of ten minutes has one note
+    ],
+)
+def test_the_alarm_fires_and_stays_while_samples_are_refused(
+    every_part: Assembly, minutes: tuple[int, ...], apart_s: int, alarms: bool
+) -> None:
+    """A refused batch in each of these minutes, the head node's notes of the last 15 minutes, CloudWatch's evaluation."""
+    found = [one["Properties"] for one in every_part.of_type("AWS::CloudWatch::Alarm")]
+    (alarm,) = [one for one in found if one["MetricName"] == "RemoteWriteSamplesRefused"]
+    notes = [(t, sum(0 <= t - 60 * minute < 900 for minute in minutes)) for t in range(7, 18_000, apart_s)]
+    states = alarm_states(alarm, notes, 18_000)
+    assert any(states) == alarms
+    if alarms:
+        assert states.index(True) * alarm["Period"] <= 30 * 60 + 25 * 60
+        assert all(states[states.index(True) :])
 
 
 def test_the_end_of_a_block_is_an_event_for_the_operators(every_part: Assembly, tmp_path: Path) -> None:
