@@ -69,6 +69,10 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 GresTypes=gpu
 PrologFlags=Alloc
+Prolog={scripts}/prolog.d/*
+Epilog={scripts}/epilog.d/*
+SchedulerParameters=nohold_on_prolog_fail
+BatchStartTimeout=180
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 include slurm_parallelcluster.conf
@@ -86,6 +90,10 @@ PrivateData=cloud
 ResumeRate=0
 SuspendRate=0
 """
+# ParallelCluster's own scripts of Prolog and Epilog: each of the two directories has to hold at least one. Here they
+# do nothing (ParallelCluster user guide, "Slurm prolog and epilog", 3.6.0 and newer; its cookbook's tests).
+_SCRIPTS = "/opt/slurm/etc/scripts"
+_JOB_SCRIPTS = ("prolog.d/90_pcluster_health_check_manager", "epilog.d/90_pcluster_noop")
 _MPI = """\
 # With the tree (also part of the default, mixed) Slurm 22.05 lets ranks leave MPI_Init that write to ranks still in it:
 # 10 of 16 jobs of 32 ranks ended with a segmentation fault; with the ring none of 44 did.
@@ -217,6 +225,8 @@ def write_tree(
     has_dynamic = any(host.dynamic for host in computes)
     write(etc / "slurm.conf", _main(cluster, site.cluster, power if has_dynamic else None).encode())
     write(etc / "mpi.conf", _MPI.encode())
+    for name in _JOB_SCRIPTS:
+        write(etc / "scripts" / name, b"#!/bin/bash\nexit 0\n", 0o755)
     part = _cluster_part(head, queues, site.cluster) + (_power_part(computes, power) if has_dynamic else "")
     write(etc / "slurm_parallelcluster.conf", part.encode())
     gres = "".join(f"include pcluster/slurm_parallelcluster_{queue}_gres.conf\n" for queue in queues)
@@ -243,7 +253,7 @@ def _main(cluster: str, site: Mapping[str, str], power: PowerSaving | None) -> s
     """Without the lines that the site's own replace: each Slurm command would warn of the repetition."""
     replaced = {key.lower() for key in site}
     text = _POWER.format(power=power, programs=POWER_PROGRAM_DIR) if power else ""
-    lines = (text + _MAIN.format(cluster=cluster)).splitlines(keepends=True)
+    lines = (text + _MAIN.format(cluster=cluster, scripts=_SCRIPTS)).splitlines(keepends=True)
     return "".join(line for line in lines if line.partition("=")[0].lower() not in replaced)
 
 

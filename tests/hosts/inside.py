@@ -29,6 +29,7 @@ echo "args: $# $2"
 echo "slipway: FAULT host=$(hostname) step=$1/20-second exit=1 log=/var/log/slipway/20-second.log hint=none"
 exit 1
 """
+EPILOG = b"#!/bin/bash\nenv | grep -E '^(PATH|SLURM)' | sort >/run/epilog.new\nmv /run/epilog.new /run/epilog\n"
 
 
 def compute(number: int) -> HostSpec:
@@ -92,6 +93,7 @@ def cluster(run_dir: str, tools_dir: str) -> dict[str, Any]:
     with fleet(run_dir, tools_dir) as one:
         one.boot(HEAD, compute(1), compute(2))
         one.write_slurm()
+        one.head.put("/opt/slurm/etc/scripts/epilog.d/50_see", EPILOG, 0o755)
         one.start_slurm()
         one.wait_idle(30)
         first = one.computes[0]
@@ -103,6 +105,9 @@ def cluster(run_dir: str, tools_dir: str) -> dict[str, Any]:
             "state": shell(one.head, "systemctl is-system-running"),
             "units": shell(first, "systemctl list-units --state=running --plain --no-legend | cut -d' ' -f1"),
             "srun": sorted(shell(one.head, "srun -N2 --gpus-per-node=8 hostname").split()),
+            "epilog": shell(
+                first, "for n in {1..100}; do [ ! -e /run/epilog ] || break; sleep 0.1; done; cat /run/epilog"
+            ),
             "secrets": shell(
                 first, "ls -A /root; ls /home; cat /etc/shadow | grep -vc ':[*]:'; ls /opt /usr/local/bin"
             ),

@@ -93,6 +93,13 @@ def test_srun_reaches_both_hosts(cluster: Any) -> None:
     assert cluster["srun"] == ["train-st-gpu-1", "train-st-gpu-2"]
 
 
+def test_slurm_runs_the_epilogs_of_the_directory_with_what_ours_needs(cluster: Any) -> None:
+    """Slurm gives them no search path: compute/job-end.sh sets its own."""
+    names = {line.partition("=")[0] for line in cluster["epilog"].splitlines()}
+    assert names >= {"SLURM_JOB_ID", "SLURM_JOB_UID", "SLURMD_NODENAME"}
+    assert "PATH" not in names
+
+
 def test_nothing_of_the_user_is_seen(cluster: Any) -> None:
     assert cluster["secrets"].split() == [
         ".aws", ".ssh", "ubuntu", "0",

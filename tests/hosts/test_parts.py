@@ -167,6 +167,11 @@ def test_slurm_files_are_laid_out_as_by_parallelcluster(tmp_path: Path) -> None:
     assert (etc / "pcluster/slurm_parallelcluster_prep_gres.conf").read_text() == ""
     assert "File=/dev/nvidia[0-7]" in (etc / "pcluster/slurm_parallelcluster_train_gres.conf").read_text()
     assert (tmp_path / "bin/sinfo").is_symlink()
+    conf = (etc / "slurm.conf").read_text().splitlines()
+    for kind in ("prolog", "epilog"):
+        assert f"{kind.capitalize()}=/opt/slurm/etc/scripts/{kind}.d/*" in conf
+        (own,) = (etc / f"scripts/{kind}.d").iterdir()  # an empty directory would be a fault of Slurm's
+        assert own.stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize("name", ["", "Head", "a b", "-x", "x" * 64, "a;b"])
