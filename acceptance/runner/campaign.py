@@ -14,7 +14,7 @@ from acceptance.errors import ExternalError, Interrupted
 from acceptance.runner.allocation import NAME
 from acceptance.runner.files import open_plain, write_whole
 from acceptance.runner.follow import Follower, JobOutcome
-from acceptance.runner.gpus import GPUS_TIMEOUT_S, gpu_image, gpus_file
+from acceptance.runner.gpus import container_seconds, image_values
 from acceptance.runner.judged import JudgedLog, judge_test
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord
 from acceptance.runner.script import FINDER, common_values, job_name, render, slurm_minutes, source, sweep_arguments
@@ -184,7 +184,9 @@ class Campaign:
             job_id = self._follower.submit(script, log_path, name)
         record.job_id, record.outcome = self._follower.adopt(job_id), None
         self._save()
-        record.outcome = self._follower.follow(job_id, test.name, status, test.timeout_s)
+        record.outcome = self._follower.follow(
+            job_id, test.name, status, test.timeout_s + container_seconds(self.scenario, test)
+        )
         if record.outcome.kind == "infrastructure":
             self._note(self.slurm.nodes(self.scenario.partition))  # one of them may have died meanwhile: say which
         self._save()
@@ -202,18 +204,15 @@ class Campaign:
         self._say(f"{test.name}: {test.collective} on {plural(self.scenario.nodes, 'node')}")
 
     def _sweep_values(self, test: Test) -> dict[str, object]:
-        image = gpu_image(self.scenario, test)
         sweep = f"{size_text(test.min_bytes)} to {size_text(test.max_bytes)}"
         return {
             "title": f"{test.name}: {test.collective} of nccl-tests, {sweep}",
             "job_name": job_name(self.directory, test.name),
             "nodes": self.scenario.nodes,
             "nodelist": "",
-            "minutes": slurm_minutes(test.timeout_s + (GPUS_TIMEOUT_S if image else 0)),
+            "minutes": slurm_minutes(test.timeout_s + container_seconds(self.scenario, test)),
             "timeout_s": test.timeout_s,
-            "gpu_image": image,
-            "gpus_file": gpus_file(test),
-            "gpus_timeout_s": GPUS_TIMEOUT_S,
+            **image_values(self.scenario, test, self.directory),
             "arguments": sweep_arguments(test),
             "status_file": f"{test.name}.status",
         }

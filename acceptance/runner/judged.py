@@ -10,7 +10,7 @@ from acceptance.limits import Check, judge_log
 from acceptance.nccl import Log
 from acceptance.runner.files import open_plain, read_log
 from acceptance.runner.follow import JobOutcome
-from acceptance.runner.gpus import judge_gpus
+from acceptance.runner.gpus import judge_gpus, judge_image
 from acceptance.runner.record import TestRecord
 from acceptance.runner.script import NOT_FOUND
 from acceptance.scenario.model import Scenario, Test
@@ -32,7 +32,7 @@ def judge_test(scenario: Scenario, test: Test, record: TestRecord, directory: Pa
     log = read_log(path)
     checks = _checks(scenario, test, record.outcome, log, path)
     if record.outcome is not None and record.outcome.kind == "done":
-        checks += judge_gpus(scenario, test, directory)
+        checks += [*judge_gpus(scenario, test, directory), *judge_image(scenario, test, directory)]
     return JudgedLog(log, tuple(checks))
 
 

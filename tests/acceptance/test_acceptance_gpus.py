@@ -9,7 +9,7 @@ import pytest
 from conftest import REPOSITORY, LoopbackSlurm, make_scenario
 from test_acceptance_runner import command, finished, last_line
 
-from acceptance.runner.gpus import judge_gpus
+from acceptance.runner.gpus import container_seconds, image_values, judge_gpus, judge_image
 from acceptance.scenario.load import read_scenario
 from acceptance.scenario.model import Scenario
 from headnode.containers.images import parse
@@ -49,6 +49,63 @@ def test_answers_of_the_nodes(tmp_path: Path, answers: str | None, outcome: str,
     (check,) = judge_gpus(wanted, wanted.tests[0], tmp_path)
     assert (check.name, check.outcome) == ("container", outcome)
     assert check.message.startswith(said)
+
+
+DATA = Path(__file__).parent / "data"
+GOOD = (DATA / "own-h200x4-all_reduce.txt").read_text()
+WITH_NETWORK = (DATA / "own-h200x4-allreduce_info_small.txt").read_text()
+NO_PROGRAM = (
+    "acceptance: no all_reduce_perf in the container on n1; looked in: /usr/local/bin /usr/bin and the PATH"
+    "; /fsx/nccl/nccl-tests/all_reduce_perf lacks libcudart.so.13 . Hint: take an image with nccl-tests\nexit=127\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "network", "outcome", "said"),
+    [
+        (GOOD, None, "pass", "GB/s at 8 GiB in"),
+        (WITH_NETWORK, {"provider": "efa", "nics": 16}, "fail", "expected efa. Hint: "),
+        (GOOD.replace("       0  ", "       7  "), None, "fail", "wrong data"),
+        (NO_PROGRAM, None, "warn", "all_reduce_perf lacks libcudart.so.13"),
+        (
+            "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types\nexit=1\n",
+            None,
+            "warn",
+            "MPI type 'pmix'",
+        ),
+        (
+            "slurmstepd: error: pyxis: [ERROR] 98-nvidia.sh exited with return code 1\n",
+            None,
+            "warn",
+            "98-nvidia.sh exited",
+        ),
+        (GOOD + GOOD, None, "warn", "2 tables in a job that prints one"),
+        ("", None, "warn", "the log holds no table"),
+        (None, None, None, ""),
+    ],
+    ids=("good", "sockets", "data", "no-program", "mpi", "hook", "never-met", "empty", "not-started"),
+)
+def test_nccl_tests_in_the_image(
+    tmp_path: Path, log: str | None, network: object, outcome: str | None, said: str
+) -> None:
+    wanted = read_scenario(make_scenario(nodes=1, gpus_per_node=4, limits=[], gpu_image=IMAGE, network=network), [])
+    if log is not None:
+        (tmp_path / "all_reduce.container.out").write_text(log)
+    checks = judge_image(wanted, wanted.tests[0], tmp_path)
+    assert [(check.name, check.outcome) for check in checks] == (
+        [("nccl-tests in the container", outcome)] if outcome else []
+    )
+    assert all(said in check.message and IMAGE in check.message for check in checks)
+
+
+def test_a_job_gets_the_time_that_the_image_needs(tmp_path: Path) -> None:
+    """Else a job whose measurement takes all of its time would be cancelled while it asks in the image."""
+    first = make_scenario()["tests"][0]
+    wanted = scenario(tests=[first, {**first, "name": "again"}])
+    values = image_values(wanted, wanted.tests[0], tmp_path)
+    assert container_seconds(wanted, wanted.tests[0]) == values["gpus_timeout_s"] + values["image_timeout_s"] == 600
+    assert container_seconds(wanted, wanted.tests[1]) == 0
+    assert str(values["image_mount"]).startswith(f"{tmp_path}:{tmp_path}")
 
 
 def test_only_the_first_tests_job_asks(tmp_path: Path) -> None:

@@ -224,6 +224,28 @@ def test_program_is_found_inside_a_container(
     assert (quiet.returncode, quiet.stdout) == (code, done.stdout if code == 0 else "")
 
 
+def test_the_program_that_joins_ranks_is_preferred_and_one_without_its_libraries_is_passed_over(tmp_path: Path) -> None:
+    """NGC's images have all_reduce_perf and all_reduce_perf_mpi; programs of the host may lack libraries in an image."""
+    folders = {name: tmp_path / name for name in ("host", "image", "tools")}
+    for folder in folders.values():
+        folder.mkdir()
+    for path in (folders["host"] / "some_perf", folders["image"] / "some_perf", folders["image"] / "some_perf_mpi"):
+        path.write_text(f"#!/bin/sh\necho {path.name}\n")
+        path.chmod(0o755)
+    ldd = folders["tools"] / "ldd"
+    ldd.write_text('#!/bin/sh\ncase $1 in *host*) printf "\\tlibmpi.so.40 => not found\\n" ;; esac\n')
+    ldd.chmod(0o755)
+    env = {**os.environ, "PATH": f"{folders['tools']}:{os.environ['PATH']}"}
+
+    def run(*places: str) -> str:
+        argv = ["bash", str(FINDER), "some_perf", "1:2", *places, "--"]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False, env=env).stdout
+
+    host, image = str(folders["host"]), str(folders["image"])
+    assert run(host, image) == "some_perf_mpi\n"
+    assert f"{host}/some_perf lacks libmpi.so.40" in run(host)
+
+
 # ------------------------------------------------------------------------------------------------- acceptance locate
 
 

@@ -15,6 +15,7 @@ from conftest import make_scenario
 
 from acceptance.cli import main
 from acceptance.errors import InputError
+from acceptance.runner.gpus import image_values
 from acceptance.runner.script import common_values, render, slurm_minutes
 from acceptance.runner.slurm import Node, _node
 from acceptance.scenario import load_scenario, read_scenario
@@ -117,14 +118,14 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def sweep_script(**changes: Any) -> str:
     faults: list[str] = []
-    scenario = read_scenario(make_scenario(**changes), faults)
+    scenario = read_scenario(make_scenario(gpu_image="/fsx/containers/x.sqsh", **changes), faults)
     assert faults == []
     nodes = [Node("gpu-1", "IDLE", None, None, "gpu:h100:8")]
     values = {
         **common_values(scenario, nodes, "all_reduce", Path("/fsx/results/run")),
         **{"title": "t", "job_name": "j", "nodes": 4, "nodelist": "", "minutes": 6, "timeout_s": 300},
         **{"arguments": "-b 8", "status_file": "x.status"},
-        **{"gpu_image": "/fsx/containers/x.sqsh", "gpus_file": "x.containers", "gpus_timeout_s": 300},
+        **image_values(scenario, scenario.tests[0], Path("/fsx/results/run")),
     }
     return render("sweep.sbatch.j2", values)
 
