@@ -34,7 +34,7 @@ from acceptance.history import (
     with_baselines,
 )
 from acceptance.limits import known_limits
-from acceptance.nccl import Log, Table, parse_file, parse_stream
+from acceptance.nccl import Log, Table, merged, parse_file, parse_stream
 from acceptance.report import table, write_report
 from acceptance.runner.campaign import Campaign, make_run_directory
 from acceptance.runner.drain import drain_bad_nodes
@@ -58,6 +58,8 @@ SCENARIO_FILE = Path("/opt/slipway/current/acceptance.json")
 OUTPUT = Path("/fsx/results")
 SITE_FILE = Path("/etc/slipway/acceptance-site.json")
 EXIT_CODES = {"accepted": EXIT_GOOD, "not accepted": EXIT_NO, "error": EXIT_ENVIRONMENT}
+_MOST_CAUSES, _MOST_FAILURES = 8, 8  # printed of one log
+_LONGEST_LINE = 240  # characters of a log's line that are printed
 Say = Callable[[str], None]
 
 
@@ -295,15 +297,21 @@ def _parse(arguments: argparse.Namespace) -> int:
             code = EXIT_INPUT
             continue
         print(json.dumps(log.as_json(str(path)), allow_nan=False) if arguments.json else _log_text(path, log))
-        if code == EXIT_GOOD and (not log.complete or log.failures):
+        if code == EXIT_GOOD and not log.good:
             code = EXIT_NO
     return code
 
 
 def _log_text(path: Path, log: Log) -> str:
-    lines = [f"{path}: {'complete' if log.complete else 'NOT COMPLETE'}, {plural(len(log.devices), 'device')}"]
+    lines = [f"{path}: {_state(log)}, {plural(len(log.devices), 'device')}"]
     if not log.tables:
+        lines = [f"{path}: no table"]
         lines.append("  no nccl-tests table in this file. Hint: give the output of a program such as all_reduce_perf")
+    lines += [f"  {reason}" for reason in log.refused]
+    for finding in log.causes[:_MOST_CAUSES]:
+        lines += [f"  cause: {finding.text}", f"    log: {finding.line[:_LONGEST_LINE]}"]
+    if len(log.causes) > _MOST_CAUSES:
+        lines.append(f"  and {plural(len(log.causes) - _MOST_CAUSES, 'more cause')} (acceptance explain prints all)")
     for one in log.tables[:20]:
         lines += _table_text(one)
     if len(log.tables) > 20:
@@ -316,9 +324,17 @@ def _log_text(path: Path, log: Log) -> str:
     for flag in log.network.red_flags[:5]:
         lines.append(f"  network: {flag}")
     lines += [f"  warning: {warning}" for warning in log.warnings]
-    for failure in (log.failures + log.events)[:5]:
-        lines.append(f"  {failure.kind}: {failure.host or '?'}: {failure.message}")
+    failures = merged(log.failures + log.events)
+    lines += [f"  {failure.kind}: {failure.text}" for failure in failures[:_MOST_FAILURES]]
+    if len(failures) > _MOST_FAILURES:
+        lines.append(f"  and {plural(len(failures) - _MOST_FAILURES, 'more failure')} (--json gives all)")
     return "\n".join(lines)
+
+
+def _state(log: Log) -> str:
+    if log.refused:
+        return "WRONG DATA" if any(table.wrong_data for table in log.tables) else "REFUSED by nccl-tests"
+    return "complete" if log.complete else "NOT COMPLETE"
 
 
 def _table_text(one: Table) -> list[str]:

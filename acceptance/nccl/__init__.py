@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from acceptance.nccl.decode import plain_chunks, without_escapes
 from acceptance.nccl.jsonlog import looks_like_json, read_json
 from acceptance.nccl.model import (
     BadRow,
@@ -19,6 +20,7 @@ from acceptance.nccl.model import (
     Row,
     Side,
     Table,
+    merged,
 )
 from acceptance.nccl.textlog import TextReader
 
@@ -33,6 +35,7 @@ __all__ = [
     "Row",
     "Side",
     "Table",
+    "merged",
     "parse_bytes",
     "parse_file",
     "parse_stream",
@@ -59,22 +62,26 @@ def parse_stream(stream: BinaryIO | io.RawIOBase) -> Log:
     Where the stream can be read again, a complete log is read once and quickly; any other is read again, thoroughly.
     """
     start = stream.tell() if stream.seekable() else None
-    chunks = _chunks(stream)
-    first = next(chunks, b"")
+    first, chunks = _plain(stream)
     if looks_like_json(first):
         return read_json(_again(first, chunks))
     reader = _read_text(_again(first, chunks), thorough=start is None)
     log = reader.end()
     if start is not None and (reader.doubtful or not log.complete):
         stream.seek(start)
-        log = _read_text(_chunks(stream), thorough=True).end()
+        log = _read_text(_again(*_plain(stream)), thorough=True).end()
     return log
+
+
+def _plain(stream: BinaryIO | io.RawIOBase) -> tuple[bytes, Iterator[bytes]]:
+    chunks = _chunks(stream)
+    return plain_chunks(next(chunks, b""), chunks)
 
 
 def _read_text(chunks: Iterator[bytes], thorough: bool) -> TextReader:
     reader = TextReader()
     for block, ended in _blocks(chunks):
-        reader.block(block, ended, thorough)
+        reader.block(without_escapes(block), ended, thorough)
     return reader
 
 

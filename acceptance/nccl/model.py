@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from acceptance.causes import Finding
 from acceptance.jsonable import finite, jsonable
+from acceptance.text import gb_text, named, plural, size_text
 
 MOST_ROWS = 100_000  # rows kept of one log, some 60 MB; a sweep has 10 to 60
 MOST_TABLES = 10_000
@@ -145,6 +149,24 @@ class Table:
         return faults
 
     @property
+    def wrong_data(self) -> str | None:
+        """Where nccl-tests counted wrong values, and how many; None if every checked value is right."""
+        wrong = [f"{size_text(row.size)} ({_wrong_values(row)})" for row in self.rows if _wrong_values(row)]
+        if not wrong and not self.out_of_bounds and self.out_of_bounds_ok is not False:
+            return None
+        where = f" at {named(wrong, 4, 'more size')}" if wrong else ""
+        count = f": {plural(self.out_of_bounds, 'value')} out of bounds" if self.out_of_bounds else ""
+        return f"wrong data{where}{count}"
+
+    @property
+    def refused(self) -> list[str]:
+        """What nccl-tests itself refused: wrong data, and an average below NCCL_TESTS_MIN_BW."""
+        refused = [self.wrong_data] if self.wrong_data else []
+        if self.average_ok is False:
+            refused.append(f"nccl-tests refused its average bus bandwidth, {gb_text(self.average_busbw)} GB/s: FAILED")
+        return refused
+
+    @property
     def complete(self) -> bool:
         """Whether header, footer and every announced row are there, each row whole on both sides with real numbers."""
         return not self.faults
@@ -162,6 +184,13 @@ class Table:
         return table
 
 
+def _wrong_values(row: Row) -> str:
+    """'37 values out of place, 4 in place'; empty if none was wrong."""
+    sides = [(row.out_of_place, "out of place"), (row.in_place, "in place")]
+    counts = [f"{side.wrong:g} {{}}{place}" for side, place in sides if side and side.wrong]
+    return ", ".join(text.format("" if index else "values ") for index, text in enumerate(counts))
+
+
 @dataclass(frozen=True)
 class Device:
     """A rank and the GPU it ran on, from the list that nccl-tests prints first."""
@@ -177,11 +206,34 @@ class Device:
 
 @dataclass(frozen=True)
 class Failure:
-    """A line with which a program said that it failed. kind: nccl, cuda, timeout, usage, chain, scheduler, other."""
+    """A line with which a program reported that it failed; count: how often, where equal ones are merged.
+
+    kind: of nccl-tests nccl, cuda, timeout, usage, chain, other; of launchers and Slurm node failure, time limit,
+    preemption, cancelled, out of memory, exit, xid, launch, crash.
+    """
 
     kind: str
     host: str | None
     message: str
+    count: int = 1
+
+    @property
+    def text(self) -> str:
+        """The failure in one line, without its kind."""
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{self.host + ': ' if self.host else ''}{self.message}{times}"
+
+
+def merged(failures: Iterable[Failure]) -> list[Failure]:
+    """Return each different failure once, with its count; the call chains of nccl-tests only if nothing else is there.
+
+    Where srun names the node that failed, the survivors' report of it adds nothing.
+    """
+    counts = Counter(failures)
+    has_name = any(one.kind == "node failure" and one.host for one in counts)
+    found = [replace(one, count=count) for one, count in counts.items()]
+    found = [one for one in found if not (has_name and one.kind == "node failure" and not one.host)]
+    return [one for one in found if one.kind != "chain"] or found
 
 
 @dataclass
@@ -233,6 +285,7 @@ class Log:
     """Everything that was read from one file.
 
     failures are what nccl-tests itself said; events are what the launcher or the scheduler said about its end;
+    causes are the reasons that its lines name;
     warnings are what this reader says about the log. environment: from a `-J` file, without secrets.
     """
 
@@ -240,6 +293,7 @@ class Log:
     devices: list[Device] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     events: list[Failure] = field(default_factory=list)
+    causes: list[Finding] = field(default_factory=list)
     network: Network = field(default_factory=Network)
     versions: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
@@ -252,6 +306,16 @@ class Log:
     def complete(self) -> bool:
         """Whether the log holds at least one table, every table is complete, and nothing was left out."""
         return bool(self.tables) and not self.full and all(table.complete for table in self.tables)
+
+    @property
+    def refused(self) -> list[str]:
+        """What nccl-tests itself refused in any table."""
+        return [reason for table in self.tables for reason in table.refused]
+
+    @property
+    def good(self) -> bool:
+        """Whether the log is complete, and no failure and no wrong value is in it."""
+        return self.complete and not self.failures and not self.refused
 
     def warn(self, text: str) -> None:
         """Note `text` once."""
@@ -280,7 +344,7 @@ class Log:
 
     def as_json(self, file: str) -> dict[str, Any]:
         """Return one object of `acceptance parse --json`."""
-        names = ("tables", "failures", "events", "devices", "network", "versions", "environment", "warnings")
+        names = ("tables", "failures", "events", "causes", "devices", "network", "versions", "environment", "warnings")
         values = {name: jsonable(getattr(self, name)) for name in names}
         for name in ("versions", "environment"):
             values[name] = dict(sorted(values[name].items()))

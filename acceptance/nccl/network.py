@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from acceptance.causes import CauseReader
 from acceptance.nccl.model import HostNetwork, Network
 
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,10}:\d{1,10} \[\d{1,5}\] ")
@@ -26,13 +27,18 @@ _RED_FLAGS = (
     ("via NET/Socket", "channels run over sockets"),
     ("Using network Socket", "NCCL chose sockets"),
     ("No eligible providers", "the network plugin found no usable provider"),
+    ("Failed to initialize sendrecv protocol", "the network plugin did not start"),
+    ("aws-ofi-nccl initialization failed", "the network plugin did not start"),
 )
+# Flags that are void where the host's plugin chose a provider after all: it tries several.
+_BEFORE_A_CHOICE = tuple(f"({mark})" for mark, meaning in _RED_FLAGS if "plugin" in meaning)
 _HOST_BYTES = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,10}:\d{1,10} \[\d{1,5}\] ")
 # Messages that say something about size, network or versions; of the plugin's, all but the talkative ones.
 SIZE_MESSAGE = rb"(?:comm|ncclComm\w{1,40} comm) \S{1,40} rank \d{1,7} (n[Rr]anks \d{1,7}(?: nNodes \d{1,7})?)"
 OTHER_MESSAGE = (
-    rb"(?:Using network|NCCL version|cudaDriverVersion|NET/Socket : Using|NET/OFI (?!Libfabric provider associates"
-    rb"|NIC group|Setting |Running on|Configuring|Skipping|Internode|Using CUDA))"
+    rb"(?:Using network|NCCL version|cudaDriverVersion|NET/(?:OFI (?!Libfabric provider associates"
+    rb"|NIC group|Setting |Running on|Configuring|Skipping|Internode|Using CUDA)|Socket : Using|Plugin ?: Could not"
+    rb"|(?:AWS Libfabric|IB) : GPU Direct RDMA Dis))"
 )
 _SAID = re.compile(rb"NCCL INFO (?:" + SIZE_MESSAGE + rb"|(" + OTHER_MESSAGE + rb"[^\n]*))")
 _CHANNEL_OVER_SOCKET = re.compile(rb"via NET/Socket")
@@ -55,9 +61,10 @@ def read_versions(line: str, versions: dict[str, str]) -> None:
 class NetworkReader:
     """Builds a Network from NCCL's log. Every rank says the same: what was read once is passed over."""
 
-    def __init__(self, network: Network, versions: dict[str, str]) -> None:
+    def __init__(self, network: Network, versions: dict[str, str], causes: CauseReader) -> None:
         self._network = network
         self._versions = versions
+        self._causes = causes
         self._seen: set[tuple[bytes, bytes, bytes]] = set()
 
     def block(self, block: bytes) -> None:
@@ -83,6 +90,7 @@ class NetworkReader:
 
     def line(self, text: str) -> None:
         """Note what one line says, be it information or a warning."""
+        self._causes.line(text)
         found = _HOST.search(text)
         name = found.group(1) if found else "?"
         self._read_choice(text, name)
@@ -93,6 +101,13 @@ class NetworkReader:
             flag = f"{name}: {meaning} ({mark})"
             if mark in text and flag not in flags and len(flags) < _MOST_FLAGS:
                 flags.append(flag)
+
+    def end(self) -> set[str]:
+        """Take back the red flags that a later choice made void; return the hosts whose plugin chose a provider."""
+        chosen = {name for name, host in self._network.hosts.items() if host.provider}
+        flags = self._network.red_flags
+        flags[:] = [one for one in flags if not (one.endswith(_BEFORE_A_CHOICE) and one.partition(": ")[0] in chosen)]
+        return chosen
 
     def _at(self, block: bytes, position: int, size: bytes, message: bytes) -> None:
         host = _HOST_BYTES.search(block, block.rfind(b"\n", 0, position), position)

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from sys import intern
 
+from acceptance.nccl.across import rounding
 from acceptance.nccl.model import BadRow, IterationTimes, Row, Side
 
 TYPES = (
@@ -40,6 +41,7 @@ class Columns:
     redop, root: whether the lead has these cells (None: no header was seen, take them from the row).
     side: cells of one side. time_scale: factor from the printed time to microseconds. wrong: last cell's meaning.
     checked_time: false where the time is the CPU's (`-C 1`) and has no fixed relation to the bandwidth.
+    only: 'in place' or 'out of place' where the table has this side alone, as rccl-tests can print it.
     """
 
     redop: bool | None = None
@@ -48,15 +50,19 @@ class Columns:
     time_scale: float = 1.0
     wrong: str = "wrong"
     checked_time: bool = True
+    only: str | None = None
 
 
-def read_columns(line: str) -> Columns | None:
-    """Return the columns if `line` is a table's header, else None."""
+def read_columns(line: str, only: str | None = None) -> Columns | None:
+    """Return the columns if `line` is a table's header, else None.
+
+    only: the side that the line above names, where it names one alone.
+    """
     words = line.replace("#", " ", 1).split()
     starts = [i for i, word in enumerate(words) if word in ("time", "cputime")]
-    if len(starts) != 2 or "algbw" not in words or "busbw" not in words:
+    if len(starts) not in (1, 2) or "algbw" not in words or "busbw" not in words:
         return None
-    lead, first = words[: starts[0]], words[starts[0] : starts[1]]
+    lead, first = words[: starts[0]], words[starts[0] : starts[1] if len(starts) == 2 else None]
     if "type" not in lead or len(first) < 4:
         return None
     return Columns(
@@ -66,6 +72,7 @@ def read_columns(line: str) -> Columns | None:
         time_scale=1000.0 if "bytes" in lead else 1.0,
         wrong="wrong" if first[3].lstrip("#") == "wrong" else "error",
         checked_time=words[starts[0]] == "time",
+        only=None if len(starts) == 2 else only or "one place",
     )
 
 
@@ -93,7 +100,7 @@ class PartialRow:
     @property
     def wanted(self) -> int:
         """How many cells the row has when it is whole."""
-        return self.columns.side if self.blank else 2 * self.columns.side
+        return self.columns.side if self.blank or self.columns.only else 2 * self.columns.side
 
     @property
     def full(self) -> bool:
@@ -155,6 +162,8 @@ class PartialRow:
             return "its operation or root is missing"
         if self.blank:
             return "its out-of-place side is blank: only in place was measured"
+        if self.columns.only not in (None, "out of place"):
+            return f"only {self.columns.only} was measured: there is no out-of-place bandwidth"
         if whole < self.columns.side:
             return f"cut after {len(self.cells)} of {self.wanted} cells"
         unit = self.count * element_bytes(self.type)
@@ -201,9 +210,8 @@ class PartialRow:
         high = self.size / max(time_us - slack, 1e-9) / 1e3
         if self.redop is None:
             low /= 2
-        # 0.0051: two decimals; above 1000 GB/s one decimal, above 10,000 none is printed
-        rounding = 0.0051 if algbw < 1_000 else 0.051 if algbw < 10_000 else 0.51 if algbw < 1e6 else algbw
-        return bool(low - rounding <= algbw <= high + rounding)
+        slack = rounding(algbw)
+        return bool(low - slack <= algbw <= high + slack)
 
 
 def element_bytes(name: str) -> int:

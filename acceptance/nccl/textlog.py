@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from acceptance.causes import CauseReader
+from acceptance.nccl.across import sizes_by_step, take_out_lost_digits
 from acceptance.nccl.model import Device, Failure, Log, Table, count_sizes
 from acceptance.nccl.network import NetworkReader, read_versions
 from acceptance.nccl.rows import Columns, PartialRow, read_columns, read_lead
@@ -16,7 +18,8 @@ _TAG = re.compile(r"<std(?:out|err)>:")  # mpirun --tag-output and --timestamp-o
 _TAG_HEAD = re.compile(r"(?:\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})?(?:\[\d{1,7},\d{1,7}\])?$")
 _LONGEST_TAG_HEAD = 42  # characters: a date and a pair of numbers
 _LABEL = re.compile(  # srun -l; kubectl logs --prefix and --timestamps; the name of a pod or container
-    r"^(?: *\d{1,7}:(?= )|\[pod/[^\]]{1,300}\] |\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) "
+    r"^(?: *\d{1,7}:(?= )|\[pod/[^\]]{1,300}\] "
+    r"|\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?"
     r"|[A-Za-z][\w.-]{0,253}(?:: | +\| )(?=[ #]))"
 )
 _DEVICE = re.compile(
@@ -28,28 +31,47 @@ _AVERAGE = re.compile(
     r"Avg bus bandwidth *: *(-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,4})?|-?nan|-?inf)(?![\w.])\s*(OK|FAILED)?"
 )
 _REDUCED = re.compile(r"Reducing maxBytes to (\d{1,19}) due to memory limitation")
-_COLLECTIVE = re.compile(r"\b([a-z][a-z_]{2,30})_perf\b")
+_COLLECTIVE = re.compile(  # the programs of nccl-tests and rccl-tests: libfabric has an ofi_hook_perf
+    r"\b(all_gather|all_reduce|alltoallv?|all_to_allv?|broadcast|gather|hypercube|reduce|reduce_scatter|scatter|sendrecv)"
+    r"_perf\b"
+)
 _SWEEP = re.compile(r"minBytes (\d{1,19}) maxBytes (\d{1,19}) step: (\d{1,19})\((factor|bytes)\)")
 _STARTING = re.compile(r"Collective test starting: *([a-z][a-z_]{2,30})_perf")
 _FAILURES = (
-    ("nccl", re.compile(r"(\S{1,253}): Test NCCL failure (.{1,400})")),
-    ("cuda", re.compile(r"(\S{1,253}): Test CUDA failure (.{1,400})")),
-    ("timeout", re.compile(r"(\S{1,253}): Test timeout (.{1,400})")),
-    ("usage", re.compile(r"()(Invalid number of GPUs: .{1,400})")),
-    ("chain", re.compile(r"\.\. (\S{1,253}) pid \d+: (Test failure .{1,400})")),
-    ("other", re.compile(r"()# error: (\S.{0,400})")),
+    ("nccl", re.compile(r"(?P<host>\S{1,253}): Test NCCL failure (?P<message>.{1,400})")),
+    ("cuda", re.compile(r"(?P<host>\S{1,253}): Test CUDA failure (?P<message>.{1,400})")),
+    ("timeout", re.compile(r"(?P<host>\S{1,253}): Test timeout (?P<message>.{1,400})")),
+    ("usage", re.compile(r"(?P<message>Invalid number of GPUs: .{1,400})")),
+    ("chain", re.compile(r"\.\. (?P<host>\S{1,253}) pid \d+: (?P<message>Test failure .{1,400})")),
+    ("other", re.compile(r"# error: (?P<message>\S.{0,400})")),
 )
 _FAILURE_MARKS = ("Test ", "Invalid number", "# error: ")
+_CANCELLED = r"ON (?P<host>\S{1,253}) CANCELLED AT \S{1,40}"
 _EVENTS = (
-    ("time limit", re.compile(r"ON (\S{1,253}) CANCELLED AT (\S+ DUE TO TIME LIMIT)")),
-    ("node failure", re.compile(r"ON (\S{1,253}) CANCELLED AT (\S+ DUE TO NODE FAILURE.{0,200})")),
-    ("cancelled", re.compile(r"ON (\S{1,253}) CANCELLED AT (\S{1,40})")),
-    ("out of memory", re.compile(r"()((?:[Oo]ut [Oo]f [Mm]emory|oom[-_]kill|OOM Killed).{0,200})")),
-    ("exit", re.compile(r"srun: error: (\S{1,253}): (tasks? .{1,200})")),
-    ("xid", re.compile(r"()(NVRM: Xid .{1,200})")),
-    ("launch", re.compile(r"error: (?:()|(\S+): )(execve\(\): .{1,300})")),
+    ("node failure", re.compile(r"(?P<message>Node failure on (?P<host>\S{1,253}))")),
+    # The host of this line is a survivor that reports it; the failed node is in srun's own line, if at all.
+    ("node failure", re.compile(r"(?P<message>\S+ \S+ ON \S{1,253} CANCELLED AT \S+ DUE TO NODE FAILURE.{0,200})")),
+    ("time limit", re.compile(_CANCELLED + r" (?P<message>DUE TO TIME LIMIT)")),
+    ("preemption", re.compile(_CANCELLED + r" (?P<message>DUE TO PREEMPTION)")),
+    ("cancelled", re.compile(_CANCELLED + r"(?: (?P<message>D[Uu][Ee] .{1,200}?))?(?: ?\*\*\*|$)")),
+    ("out of memory", re.compile(r"(?P<message>(?:[Oo]ut [Oo]f [Mm]emory|oom[-_]kill|OOM Killed).{0,200})")),
+    ("exit", re.compile(r"srun: error: (?P<host>\S{1,253}): (?P<message>tasks? .{1,200})")),
+    ("xid", re.compile(r"(?P<message>NVRM: Xid .{1,200})")),
+    ("launch", re.compile(r"error: (?:(?P<host>\S+): )?(?P<message>execve\(\): .{1,300})")),
+    ("launch", re.compile(r"error: (?P<message>(?:Unable to create step|Task launch for|Application launch).{1,300})")),
+    ("launch", re.compile(r"(?P<message>error while loading shared libraries: .{1,200})")),
+    ("launch", re.compile(r"error: +(?P<message>mpi/pmix\S*: .{1,300})")),
+    (
+        "crash",
+        re.compile(r"(?P<message>process rank \d+ with PID \d+ on node (?P<host>\S+) exited on signal .{1,100})"),
+    ),
 )
-_EVENT_MARKS = ("CANCELLED", "emory", "oom", "OOM", "srun: error", "Xid", "execve")
+_EVENT_MARKS = (
+    *("CANCELLED", "emory", "oom", "OOM", "rror: ", "Xid", "loading shared", "exited on signal", "Node failure on"),
+)
+_EXIT_CODE = re.compile(r"exit code (\d{1,3})")
+_NO_GPUDIRECT = re.compile(rb"via NET/(?!Socket)[A-Za-z][\w ]*/\d+(?:\(\d+\))?(?=\s|\Z)")
+_MOST_CHANNEL_BLOCKS = 16  # blocks with channels that are searched for those without GPUDirect: each host is alike
 
 
 def _without_prefixes(text: str) -> str:
@@ -68,6 +90,12 @@ def _without_tag_head(text: str) -> str:
     return text[: head.start()] if head else text
 
 
+def _only_side(text: str) -> str | None:
+    """The one side that a line of headings names; None if it names both."""
+    sides = [name for name, mark in (("out of place", "out-of-place"), ("in place", "in-place")) if mark in text]
+    return sides[0] if len(sides) == 1 else None
+
+
 class TextReader:
     """Builds a Log from blocks of lines. Call `block` for each, then `end`; neither raises, whatever they hold.
 
@@ -77,8 +105,11 @@ class TextReader:
 
     def __init__(self) -> None:
         self.log = Log()
-        self.network = NetworkReader(self.log.network, self.log.versions)
+        self.causes = CauseReader()
+        self.network = NetworkReader(self.log.network, self.log.versions, self.causes)
+        self._channel_blocks = 0
         self._columns = Columns()
+        self._only: str | None = None
         self._table: Table | None = None
         self._row: PartialRow | None = None
         self._collective: str | None = None
@@ -92,6 +123,7 @@ class TextReader:
 
     def block(self, block: bytes, ended: bool, thorough: bool) -> None:
         """Read a block of lines; ended: its last line had its line end. thorough: see sieve.py."""
+        self._read_channels(block)
         if not ended:
             self._bytes(block[1:], ended)
         elif thorough or hides_a_failure(block):
@@ -107,6 +139,16 @@ class TextReader:
                 else:
                     self._bytes(line, ended)
 
+    def _read_channels(self, block: bytes) -> None:
+        """Note channels that run over a network card without GPUDirect RDMA."""
+        if self._channel_blocks >= _MOST_CHANNEL_BLOCKS or b"via NET/" not in block:
+            return
+        self._channel_blocks += 1
+        found = _NO_GPUDIRECT.search(block)
+        if found:
+            start = block.rfind(b"\n", 0, found.start()) + 1
+            self.causes.line(block[start : found.end()][-_LONGEST_LINE:].decode("utf-8", "replace"))
+
     def _bytes(self, line: bytes, ended: bool) -> None:
         text = _without_prefixes(line[:_LONGEST_LINE].decode("utf-8", "replace"))
         is_row = self._line(text, ended and len(line) <= _LONGEST_LINE)
@@ -121,10 +163,14 @@ class TextReader:
             self._read_device(text)
             return False
         is_row = self._read_row(text, ended)
+        if "of-place" in text or "in-place" in text:
+            self._only = _only_side(text)
         if "busbw" in text and not is_row:
             self._read_header(text)
         if ended and ("NCCL INFO" in text or "NCCL WARN" in text):
             self.network.line(text)
+        elif not is_row or ":" in text:  # with other text behind it
+            self.causes.line(text)
         if "values" in text or "bandwidth" in text:
             self._read_footer(text, ended)
         self._read_words(text)
@@ -134,6 +180,12 @@ class TextReader:
         """Close what is open and give the log."""
         self._close_row()
         self._close_table()
+        exits: dict[str, set[int]] = {}
+        for event in self.log.events:
+            code = _EXIT_CODE.search(event.message) if event.kind == "exit" and event.host else None
+            if code and event.host:
+                exits.setdefault(event.host, set()).add(int(code[1]))
+        self.log.causes = self.causes.end(exits, self.network.end())
         return self.log
 
     def _read_row(self, text: str, ended: bool) -> bool:
@@ -168,12 +220,18 @@ class TextReader:
     def _close_table(self) -> None:
         """Let go of the table; by now its sweep is known, with what memory took from it."""
         table, self._table = self._table, None
-        if table is not None and table.headed and self._sweep is not None:
+        if table is None:
+            return
+        if table.headed and self._sweep is None:
+            sizes = {row.size for row in table.rows} | {bad.size for bad in table.bad_rows}
+            table.sizes = sizes_by_step(sorted(sizes - {0}))
+        take_out_lost_digits(table)
+        if table.headed and self._sweep is not None:
             least, most, step, is_factor = self._sweep
             table.sizes = count_sizes(least, min(most, table.reduced_max_bytes or most), step, is_factor)
 
     def _read_header(self, text: str) -> None:
-        columns = read_columns(text)
+        columns = read_columns(text, self._only)
         if columns is None:
             return
         self._close_row()
@@ -250,7 +308,7 @@ class TextReader:
         for kind, pattern in patterns:
             found = pattern.search(text)
             if found and len(notes) < _MOST:
-                groups = found.groups()
-                host = next((group for group in groups[:-1] if group), None)
-                notes.append(Failure(kind, host, groups[-1].strip()))
+                groups = found.groupdict()
+                message = (groups["message"] or "no reason given").strip(" *")
+                notes.append(Failure(kind, groups.get("host"), message))
                 return
