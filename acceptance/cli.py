@@ -359,7 +359,7 @@ def _list(arguments: argparse.Namespace) -> int:
         _list_tests(load_scenario(arguments.scenario), arguments.json)
         return EXIT_GOOD
     if arguments.json:
-        names = ("size_bytes", "fail_below_gb_per_s", "warn_below_gb_per_s", "source", "date")
+        names = ("size_bytes", "fail_below_gb_per_s", "warn_below_gb_per_s", "basis", "source", "date")
         limits = [
             {
                 "instance_type": limit.instance_type,
@@ -375,7 +375,7 @@ def _list(arguments: argparse.Namespace) -> int:
     for limit in known_limits():
         bounds = f"fail < {gb_text(limit.fail_below_gb_per_s)}, warn < {gb_text(limit.warn_below_gb_per_s)} GB/s"
         what = f"{limit.instance_type} {limit.collective} {limit.node_counts} nodes {size_text(limit.size_bytes)}"
-        print(f"{what}: {bounds}")
+        print(f"{what}: {bounds}; {limit.basis}: {limit.source}")
     return EXIT_GOOD
 
 

@@ -229,8 +229,8 @@ def _all_reduce(settings: Settings) -> dict[str, Any]:
 def _alltoall(settings: Settings) -> dict[str, Any]:
     """Return the alltoall of one size, which goes through the network.
 
-    The all_reduce of two nodes is bound by NVLink and hides a loss of EFA devices. Where no limit is known, alltoall
-    only reports its result: the all_reduce decides.
+    The all_reduce of two nodes is bound by NVLink and hides a loss of EFA devices. Where there is no limit, not even a
+    derived one, alltoall only reports its result: the all_reduce decides.
     """
     return {
         "name": "alltoall",

@@ -40,4 +40,5 @@ def baseline_limit(baseline: Baseline) -> Limit:
         warn_below_gb_per_s=max(level - WARN_SIGMAS * deviation, 0.0),
         source=f"this site's median {gb_text(level)}, MAD {gb_text(mad)} of {runs}",
         date=baseline.until[:10],
+        basis="baseline",
     )

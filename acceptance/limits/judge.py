@@ -11,7 +11,9 @@ from dataclasses import replace
 from acceptance.limits.bandwidth import measured_busbw
 from acceptance.limits.baseline import baseline_limit
 from acceptance.limits.check import Check
-from acceptance.limits.lookup import Reference, find_limits, known_limits, measured_by_others, network_cards
+from acceptance.limits.data import Reference, known_limits, measured_by_others, network_cards
+from acceptance.limits.derived import BASIS
+from acceptance.limits.lookup import find_limits
 from acceptance.limits.soundness import sound
 from acceptance.limits.throughput import network_limit
 from acceptance.nccl.model import Log, Row, Table
@@ -49,9 +51,11 @@ def references(scenario: Scenario, collective: str, nodes: int) -> list[Referenc
 def _fast(scenario: Scenario, test: Test, table: Table, nodes: int) -> list[Check]:
     """Compare the bandwidths with the network cards' rate, the limits and the site's baseline."""
     ranks = nodes * scenario.gpus_per_node
-    limits = find_limits(scenario, test.collective, nodes, test.sizes())
+    limits = _limits(scenario, test, table, nodes)
     baselines = baselines_of(scenario, test.collective, nodes)
-    checks = _through_cards(scenario, test, table, nodes)
+    checks = _left_out(test, table)
+    if all(limit.basis != BASIS for limit in limits):  # a derived limit is at least as high as this one
+        checks += _through_cards(scenario, test, table, nodes)
     for limit in limits:
         # A baseline takes the place of a limit that we brought along. Its fail bound stays as the floor: a baseline
         # follows the site's runs, and could sink a little with each of them.
@@ -61,6 +65,27 @@ def _fast(scenario: Scenario, test: Test, table: Table, nodes: int) -> list[Chec
     if not limits and not held:
         return [*checks, _no_limit(scenario, test, table, nodes)]
     return checks + held
+
+
+def _limits(scenario: Scenario, test: Test, table: Table, nodes: int) -> list[Limit]:
+    """The limits of the sizes of the sweep; a derived one holds for the largest size that was measured."""
+    limits, top = find_limits(scenario, test.collective, nodes, test.sizes()), _largest_row(table)
+    if top is not None and any(limit.basis == BASIS for limit in limits):
+        return find_limits(scenario, test.collective, nodes, [top.size])
+    return limits
+
+
+def _left_out(test: Test, table: Table) -> list[Check]:
+    """Report the sizes that nccl-tests left out because its buffers did not fit into the GPUs' memory."""
+    most = table.reduced_max_bytes
+    left_out = [size for size in test.sizes() if most is not None and size > most]
+    if not left_out:
+        return []
+    message = (
+        f"{plural(len(left_out), 'size')} from {size_text(left_out[0])} on left out: nccl-tests reduced its largest"
+        f" size to {most} bytes for lack of GPU memory, and the run is judged on the sizes that were measured"
+    )
+    return [Check("sizes", "pass", message)]
 
 
 def _through_cards(scenario: Scenario, test: Test, table: Table, nodes: int) -> list[Check]:
@@ -93,6 +118,11 @@ def _no_limit(scenario: Scenario, test: Test, table: Table, nodes: int) -> Check
         f"no limit is known for {test.collective} on {plural(nodes, 'node')} of {scenario.instance_type}:"
         f" measured {where}, not judged. {_what_is_known(scenario, test, nodes)}. Add a limit to the scenario"
     )
+    if ranks < 2:
+        message = (
+            "one GPU exchanges data with no other: its bus bandwidth is 0 by definition, and no limit can be met."
+            " Measure 2 nodes or more, or a node with several GPUs"
+        )
     missing = test.missing_limit or scenario.missing_limit
     return Check("bandwidth", "unjudged" if missing == "fail" else "no limit", message, value)
 
@@ -126,7 +156,8 @@ def _against(limit: Limit, test: Test, table: Table, ranks: int, name: str | Non
     value = measured_busbw(test.collective, ranks, row)
     warn = limit.warn_below_gb_per_s
     expected = limit.fail_below_gb_per_s if warn is None else warn
-    bounds = f"fail below {gb_text(limit.fail_below_gb_per_s)}"
+    bounds = f"{limit.basis}: " if limit.basis in ("provisional", "derived") else ""
+    bounds += f"fail below {gb_text(limit.fail_below_gb_per_s)}"
     bounds += f", warn below {gb_text(warn)}" if warn is not None else ""
     bounds += f"; {limit.note}" if limit.note else ""
     text = f"busbw={gb_text(value)} GB/s, expected >= {gb_text(expected)} ({bounds}; {limit.source}, {limit.date})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from acceptance.limits.bandwidth import proves_ranks, rank_range
 from acceptance.limits.check import Check
-from acceptance.limits.lookup import network_cards
+from acceptance.limits.data import network_cards
 from acceptance.limits.releases import bad_releases
 from acceptance.nccl.model import Log, Table
 from acceptance.scenario.model import NetworkWanted, Scenario, Test

@@ -8,18 +8,18 @@ slow runs does, such as half the cards missing.
 
 from __future__ import annotations
 
-from acceptance.limits.lookup import NetworkCards
+from acceptance.limits.data import NetworkCards
 from acceptance.scenario.model import Limit
 from acceptance.text import gb_text
 
 LEAST_SHARE = 0.40
-_ONCE = ("all_reduce", "all_gather", "reduce_scatter")
+ONCE = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def through_cards(collective: str, nodes: int, gpus_per_node: int) -> float | None:
     """GB/s through one GPU's share of the cards for each GB/s of bus bandwidth; None where it does not follow."""
     ranks = nodes * gpus_per_node
-    if nodes < 2 or collective not in (*_ONCE, "alltoall"):
+    if nodes < 2 or collective not in (*ONCE, "alltoall"):
         return None
     once = (nodes - 1) / (ranks - 1)
     return once * gpus_per_node if collective == "alltoall" else once
@@ -28,7 +28,8 @@ def through_cards(collective: str, nodes: int, gpus_per_node: int) -> float | No
 def network_limit(cards: NetworkCards, collective: str, nodes: int, gpus_per_node: int, size: int) -> Limit | None:
     """The bus bandwidth below which less than 40 % of the cards' rate was used; None where it does not follow."""
     factor = through_cards(collective, nodes, gpus_per_node)
-    if factor is None or cards.gpus != gpus_per_node or size < cards.from_size_bytes:
+    least_size = cards.from_size_bytes
+    if factor is None or cards.gpus != gpus_per_node or least_size is None or size < least_size:
         return None
     least = f"{LEAST_SHARE * 100:.0f} % of the {gb_text(cards.gb_per_s)} GB/s"
     return Limit(
@@ -40,4 +41,5 @@ def network_limit(cards: NetworkCards, collective: str, nodes: int, gpus_per_nod
         warn_below_gb_per_s=None,
         source=f"{least} that the network cards have for each GPU",
         date=cards.date,
+        basis="derived",
     )

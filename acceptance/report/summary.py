@@ -23,7 +23,7 @@ def render_summary(report: Report) -> str:
     when = f"{report.started} to {report.finished or '?'}"
     lines += [f"{plain(size)}; run {code(report.run_id)}, {when}.", ""]
     if report.tests:
-        heads = ("Test", "Verdict", "Size", "GB/s", "Fail below", "Warn below")
+        heads = ("Test", "Verdict", "Size", "GB/s", "Fail below", "Warn below", "Basis")
         lines += _table(heads, judged_lines(report.tests))
         notes = [f"- {plain(remark[:_LONGEST])}" for remark in remarks(report.tests)]
         lines += ["", *notes] if notes else []

@@ -9,6 +9,7 @@ from acceptance.text import gb_text, grid, plural, printable, size_text
 _MOST_NODES = 16
 _MOST_FAILURES = 8
 _MOST_TESTS = 12
+_ALWAYS = ("software", "sizes")  # checks whose message is printed whatever their outcome is
 _NO_NUMBERS: tuple[float | None, ...] = (None, None, None)
 _WIDEST = 300  # characters of a failure's line
 
@@ -17,7 +18,7 @@ def table(report: Report) -> str:
     """Return the text; at most 80 lines."""
     lines = [f"acceptance of {report.cluster}: {report.nodes_expected} x {report.instance_type}", ""]
     if report.tests:
-        heads = ("TEST", "VERDICT", "SIZE", "GB/S", "FAIL BELOW", "WARN BELOW")
+        heads = ("TEST", "VERDICT", "SIZE", "GB/S", "FAIL BELOW", "WARN BELOW", "BASIS")
         lines += [*grid([heads, *judged_lines(report.tests)]), *map(_short, remarks(report.tests)), ""]
     lines += [*grid([("NODE", "VERDICT", "EVIDENCE"), *_nodes(report.nodes)])]
     if report.failures:
@@ -37,30 +38,31 @@ def table(report: Report) -> str:
 
 
 def judged_lines(tests: tuple[TestReport, ...]) -> list[tuple[str, ...]]:
-    """Test, verdict, size, GB/s and the two bounds: of the worst judged size of each test, the largest among equals."""
+    """Test, verdict, size, GB/s, bounds, basis: of the worst judged size of each test, the largest among equals."""
     rows = []
     for test in tests[:_MOST_TESTS]:
         judged = [check for check in test.checks if check.limit]
-        size, numbers = "-", _NO_NUMBERS
+        size, numbers, basis = "-", _NO_NUMBERS, "-"
         if judged:
             worst = max(ORDER.index(check.outcome) for check in judged)
             check = [check for check in judged if ORDER.index(check.outcome) == worst][-1]
             if check.limit:
-                size, limit = size_text(check.limit.size_bytes), check.limit
+                limit = check.limit
+                size, basis = size_text(limit.size_bytes), limit.basis
                 numbers = (check.measured_gb_per_s, limit.fail_below_gb_per_s, limit.warn_below_gb_per_s)
         elif test.rows:
             size, numbers = size_text(test.rows[-1].size), (test.rows[-1].measured_busbw_gb_per_s, None, None)
-        rows.append((test.name, test.verdict, size, *map(gb_text, numbers)))
+        rows.append((test.name, test.verdict, size, *map(gb_text, numbers), basis))
     return rows
 
 
 def remarks(tests: tuple[TestReport, ...]) -> list[str]:
-    """Why each test that is accepted has a verdict other than pass, and bad software of any test: one line a check."""
+    """Why each test that is accepted has a verdict other than pass, bad software and left out sizes: one line each."""
     return [
         f"{test.name}: {check.message}"
         for test in tests[:_MOST_TESTS]
         for check in test.checks
-        if check.name == "software" or (check.outcome in ("warn", "no limit") and check.outcome == test.verdict)
+        if check.name in _ALWAYS or (check.outcome in ("warn", "no limit") and check.outcome == test.verdict)
     ]
 
 

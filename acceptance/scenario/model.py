@@ -18,6 +18,10 @@ COLLECTIVES = (
     "sendrecv",
 )
 
+BASES = ("scenario", "measured", "provisional", "derived", "baseline")
+"""What a limit rests on: the scenario; what others measured; one measurement or a figure without an address; the rates
+of the instance type; the good runs of this site."""
+
 ROUND_OVERHEAD_S = 20  # seconds to start and end a round of the search
 
 
@@ -60,7 +64,7 @@ class Limit:
     """A limit of the out-of-place bus bandwidth at one size, in GB/s.
 
     nodes_min..nodes_max: node counts it holds for. Below `fail_below` is a failure, below `warn_below` a warning.
-    note: how it was derived, None if it is from a file.
+    note: between which known ones it was interpolated, None if it was not. basis: what it rests on, one of BASES.
     """
 
     collective: str
@@ -73,6 +77,7 @@ class Limit:
     date: str
     instance_type: str | None = None
     note: str | None = None
+    basis: str = "scenario"
 
     @property
     def node_counts(self) -> str:
@@ -81,7 +86,7 @@ class Limit:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of report.json."""
-        names = ("size_bytes", "fail_below_gb_per_s", "warn_below_gb_per_s", "source", "date", "note")
+        names = ("size_bytes", "fail_below_gb_per_s", "warn_below_gb_per_s", "source", "date", "note", "basis")
         return {name: getattr(self, name) for name in names}
 
 

@@ -134,7 +134,7 @@ def test_only_good_runs_of_the_same_kind_make_a_baseline(site: Site) -> None:
 
 
 def test_a_run_that_only_lacks_a_limit_counts_where_the_user_takes_that(site: Site) -> None:
-    own = {"limits": [], "instance_type": "g6.48xlarge"}
+    own = {"limits": [], "instance_type": "g4dn.metal"}
     for number in (1, 2, 3):
         scenario = scenario_of(site.run(number, 10.0, scenario=own))
     assert known_baselines(site.path, scenario, site.said.append) == ()

@@ -176,7 +176,7 @@ def acceptances(draw: st.DrawFn, queue: dict[str, Any] | None) -> dict[str, Any]
     """With limits of its own for the nodes that are there; off where there is nothing to judge."""
     static = queue and queue.get("count", queue.get("min_count", 0))
     table = draw(optional(iterations=st.integers(1, 100), timeout_minutes=st.integers(10, 50)))
-    if not queue or not static or draw(st.booleans()):
+    if not queue or not static or static * INSTANCE_TYPES[queue["instance_type"]].gpus < 2 or draw(st.booleans()):
         return {"scenario": "none", **table}
     least, steps = draw(st.sampled_from((MIB, 8 * MIB))), draw(st.integers(1, 10))
     limit = {

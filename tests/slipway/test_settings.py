@@ -144,6 +144,17 @@ def test_one_fault_added(tmp_path: Path, added: str, fault: str) -> None:
     assert faults(tmp_path, f"{GOOD}{added}\n") == [fault]
 
 
+def test_one_node_with_one_gpu_is_refused_because_no_limit_can_be_met(tmp_path: Path) -> None:
+    """Even with a limit for one node: the bus bandwidth of one rank is 0 by definition."""
+    limit = "acceptance: {limits: [{collective: all_reduce, nodes: 1, size: 4GiB, fail_below_gb_per_s: 1, source: x, date: 2026-01-01}]}\n"
+    text = GOOD.replace("p5.48xlarge", "p5.4xlarge").replace("count: 4", "count: 1")
+    rule = "acceptance: one node with one GPU exchanges data with no other: its bus bandwidth is 0, and no limit can be met"
+    hint = "Hint: take 2 nodes or more, or set scenario: none"
+    assert faults(tmp_path, text) == [f"demo.yaml:1: {rule}. {hint}"]
+    assert faults(tmp_path, text + limit) == [f"demo.yaml:9: {rule}. {hint}"]
+    assert load_settings(write(tmp_path, text.replace("count: 1", "count: 2"))).acceptance.scenario == "all-reduce"
+
+
 def test_all_faults_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = GOOD.replace("zone: us-east-1a", "zone: us-west-2a").replace("count: 4", "count: four")
     text += "storage: {fsx: {capacity_gib: 5000, throughput_mb_s_per_tib: 300}}\nhead_nod: {}\n"

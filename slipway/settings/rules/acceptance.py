@@ -10,6 +10,7 @@ from typing import Any
 from slipway.places import ACCEPTANCE
 from slipway.settings.model import Queue, Settings
 from slipway.settings.rules.rule import COUNT_KEYS, Finding, rule, warning
+from slipway.text import plural
 
 LIMITS_FILE = ACCEPTANCE / "limits/limits.json"
 WARM_UP = 4  # measured iterations for each warm-up iteration; slipway/bundle.py uses it too
@@ -23,10 +24,10 @@ LIMIT_KEYS = ("acceptance.limits",)
 
 
 @lru_cache(maxsize=1)
-def known_limits() -> list[dict[str, Any]]:
+def _limits_file() -> dict[str, Any]:
     """Return the limits of acceptance, read as data: `acceptance` itself is the head node's program."""
-    rows: list[dict[str, Any]] = json.loads(LIMITS_FILE.read_text(encoding="utf-8"))["limits"]
-    return rows
+    data: dict[str, Any] = json.loads(LIMITS_FILE.read_text(encoding="utf-8"))
+    return data
 
 
 def _judged(s: Settings) -> Queue | None:
@@ -165,13 +166,25 @@ def _limits_of(s: Settings, queue: Queue) -> list[tuple[int, float]]:
         if row["nodes"][0] <= s.judged_nodes <= row["nodes"][1]
     ]
     limits += _between(_known_rows(queue), s.judged_nodes)
-    return [(size, least) for size, least in limits if _visited(s, size)]
+    return [(size, least) for size, least in limits if _visited(s, size)] or _derived(s, queue)
+
+
+def _derived(s: Settings, queue: Queue) -> list[tuple[int, float]]:
+    """The largest size, and the least limit that acceptance/limits/derived.py derives from the rates for it."""
+    rates = _limits_file()["network"]["instance_types"].get(queue.instance_type)
+    if rates is None or (s.judged_nodes > 1 and rates["cards"] > 1 and not queue.efa):
+        return []
+    shares = _limits_file()["derived"]["nvlink" if rates["nvlink_gb_per_s"] else "pcie"]
+    neighbour = rates["nvlink_gb_per_s"] / 2 if rates["nvlink_gb_per_s"] else _limits_file()["derived"]["pcie_gb_per_s"]
+    bounds = [shares["gpu_share"] * neighbour] if rates["gpus"] > 1 else []
+    bounds += [shares["network_share"] * rates["network_gbit_per_s"] / 8] if s.judged_nodes > 1 else []
+    return [(_last_size(s), min(bounds))] if bounds and _last_size(s) >= shares["from_size_bytes"] else []
 
 
 def _known_rows(queue: Queue) -> list[dict[str, Any]]:
     return [
         row
-        for row in known_limits()
+        for row in _limits_file()["limits"]
         if (row["instance_type"], row["collective"]) == (queue.instance_type, "all_reduce")
     ]
 
@@ -197,10 +210,14 @@ def _range(first: int, last: int) -> str:
     why="A measurement without a limit to compare with is not accepted; without this rule that is reported at the "
     "very end.",
     source="acceptance/limits/limits.json",
-    keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
+    keys=(*QUEUE_KEYS, "queues.efa", *LIMIT_KEYS, *SWEEP_KEYS),
 )
 def limit_unknown(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
+    if queue and s.judged_nodes * queue.instance.gpus == 1:
+        text = "one node with one GPU exchanges data with no other: its bus bandwidth is 0, and no limit can be met"
+        yield ("acceptance",), text, "take 2 nodes or more, or set scenario: none"
+        return
     has_limit = queue and any(
         limit.nodes == s.judged_nodes and _visited(s, limit.size) for limit in s.acceptance.limits
     )
@@ -210,7 +227,7 @@ def limit_unknown(s: Settings) -> Iterator[Finding]:
     yield (
         ("acceptance", "limits") if s.acceptance.limits else ("acceptance",),
         f"no limit is known for an all_reduce on {s.judged_nodes} x {queue.instance_type} at a size of this sweep",
-        f"give acceptance.limits one for {s.judged_nodes} nodes, or set scenario: none"
+        f"give acceptance.limits one for {plural(s.judged_nodes, 'node')}, or set scenario: none"
         + (f" (known are {counts} nodes of this type)" if counts else ""),
     )
 
@@ -219,7 +236,14 @@ def limit_unknown(s: Settings) -> Iterator[Finding]:
     why="The time-out would fail a cluster whose measurement is good. Counted are two sides of every size, "
     "with warm-up, at the speed of the lowest limit.",
     source="nccl-tests PERFORMANCE.md: bus bandwidth of all_reduce; slipway/bundle.py",
-    keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS, "acceptance.iterations", "acceptance.timeout_minutes"),
+    keys=(
+        *QUEUE_KEYS,
+        "queues.efa",
+        *LIMIT_KEYS,
+        *SWEEP_KEYS,
+        "acceptance.iterations",
+        "acceptance.timeout_minutes",
+    ),
 )
 def acceptance_time(s: Settings) -> Iterator[Finding]:
     queue = _judged(s)
