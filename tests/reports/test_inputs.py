@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from acceptance.nccl import parse_bytes
 from slipway.cluster_config import cluster_configuration, placeholder_facts
 from slipway.node_steps import steps_of
 from slipway.settings import PARALLELCLUSTER_VERSION, examine, load_settings
@@ -92,3 +93,39 @@ def test_slurm_never_reads_half_of_a_file_that_is_replaced(name: str, tmp_path: 
     assert not fnmatch(before[0], "*.conf")
     assert (tmp_path / name).read_text() == "a\nb\n"
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+REPORTED = [
+    (
+        "B7.1",
+        "gpu-1:1000:1100 [0] register_mr_buffers:520 NCCL WARN NET/OFI Unable to register memory (type = 2) for device 3."
+        " RC: -22, Error: Invalid argument",
+        "memory-registration",
+        ("gpu-1", "registering memory with the network failed"),
+    ),
+    (
+        "B7.2 library",
+        "gpu-1:79:79 [0] nccl_net_ofi_cuda_init:35 NCCL WARN NET/OFI Failed to find CUDA Driver library: libcuda.so: cannot"
+        " open shared object file: No such file or directory",
+        "libcuda-link",
+        ("libcuda.so",),
+    ),
+    (
+        "B7.2 channels",
+        "gpu-1:79:130 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/AWS Libfabric/0",
+        "no-gpudirect",
+        ("without GPUDirect RDMA",),
+    ),
+    ("P11", "gpu-1:79:79 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net-aws-ofi.so", "plugin-not-found", ("aws-ofi",)),
+    ("P13 srun", "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types", "pmix-plugin", ("pmix",)),
+    ("P13 library", "slurmstepd: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library",
+     "pmix-library", ("libpmix",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "cause", "words"), [row[1:] for row in REPORTED], ids=[row[0] for row in REPORTED])
+def test_the_line_that_says_why_is_a_cause_with_a_repair(line: str, cause: str, words: tuple[str, ...]) -> None:
+    found = {finding.id: finding for finding in parse_bytes(f"\n{line}\n".encode()).causes}
+    assert cause in found, sorted(found)
+    assert all(word in found[cause].text for word in words), found[cause].text
+    assert found[cause].repair
