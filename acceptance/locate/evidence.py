@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
-from acceptance.locate.level import TINY, kind_of
+from acceptance.locate.common import Common, common_of
+from acceptance.locate.doubts import Candidate, Court, kind_of_nodes
+from acceptance.locate.level import TINY, distinct, kind_of
 from acceptance.locate.measurements import CONFIRMATIONS, Measurements, measurements_of
 from acceptance.locate.model import Fleet, Result, Rules
 from acceptance.locate.switches import Switches, switches_of
@@ -21,15 +24,21 @@ Link = tuple[str, frozenset[str]]  # collective, nodes
 class Evidence:
     """All that follows from the results; made by `evidence_of` for each decision.
 
-    accused: nodes; links: pairs of good nodes that were bad together twice; open_links: once.
+    accused: nodes; accused_by_pairs: those of them that their pairs accuse, with the collective; doubts: why a node
+    that its pairs would accuse is not accused; common, courts: by collective, what pairs of good nodes show and what
+    candidates are judged by. links: pairs of good nodes that were bad together twice, both ends good with others;
+    open_links: the others.
     """
 
     measured: Measurements
     switches: Switches
+    common: dict[str, Common]
+    courts: dict[str, Court]
     accused_by_pairs: set[tuple[str, str]]
     accused: set[str]
+    doubts: dict[tuple[str, str], str]
     links: dict[Link, list[Result]]
-    open_links: dict[Link, Result]
+    open_links: dict[Link, list[Result]]
 
     def proofs(self, node: str, collective: str) -> list[Result]:
         """The bad pairs of a node with good nodes that no switch explains."""
@@ -38,9 +47,25 @@ class Evidence:
     def suspects(self, collective: str) -> list[str]:
         """The nodes with nothing but bad pairs that are not accused yet, in the order of the fleet."""
         measured, switches = self.measured, self.switches
-        known = measured.good_in[collective] | self.accused
+        known = measured.good_in[collective] | self.accused | self.excused[collective]
         nodes = [node for node in measured.fleet.nodes if node in measured.pairs[collective] and node not in known]
         return [n for n in nodes if measured.group(n) not in switches.inside or not switches.represents(n, collective)]
+
+    @cached_property
+    def excused(self) -> dict[str, set[str]]:
+        """By collective, the nodes that are good in another one, and bad in this one only with the accused."""
+        good_in = self.measured.good_in
+        return {
+            collective: {
+                node
+                for node in set().union(*(good_in[other] for other in good_in if other != collective))
+                if node not in good and all(one.partner(node) in self.accused for one in self._met(node, collective))
+            }
+            for collective, good in good_in.items()
+        }
+
+    def _met(self, node: str, collective: str) -> list[Result]:
+        return self.measured.pairs[collective].get(node, [])
 
     def untested(self, collective: str) -> list[str]:
         """The nodes that took part in no pair yet and could."""
@@ -67,39 +92,97 @@ class Evidence:
 
     def any_blame(self) -> bool:
         """Whether anything is to blame so far."""
-        return bool(self.accused or self.switches.inside or self.switches.uplinks or self.switches.paths or self.links)
+        switches = self.switches
+        joint = any(one.erratic or one.split for one in self.common.values()) or any(
+            court.kind for court in self.courts.values()
+        )
+        return bool(self.accused or switches.inside or switches.uplinks or switches.paths or self.links or joint)
 
 
 def evidence_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Evidence:
     """Draw the conclusions from all results so far."""
     measured = measurements_of(fleet, results, rules)
     switches = switches_of(measured)
-    in_pairs = ((node, collective) for collective, by_node in measured.pairs.items() for node in by_node)
-    accused_by_pairs = {pair for pair in in_pairs if _guilty(measured, switches, *pair)}
+    common = {collective: common_of(measured, switches, collective) for collective in measured.pairs}
+    peers = {collective: _peers(measured, switches, collective) for collective in measured.pairs}
+    split = any(one.split for one in common.values())
+    courts = {}
+    doubts: dict[tuple[str, str], str] = {}
+    accused_by_pairs: set[tuple[str, str]] = set()
+    for collective, some in peers.items():
+        elsewhere = _elsewhere(measured, switches, collective, some)
+        kind = _kind(measured, common[collective], some)
+        court = courts[collective] = Court(measured, common[collective], split, kind, some, elsewhere)
+        for one in (one for one in some if one.proofs):
+            reason = court.doubt(one)
+            if reason is None:
+                accused_by_pairs.add((one.node, collective))
+            else:
+                doubts[one.node, collective] = reason
     accused = measured.accused_alone | {node for node, _ in accused_by_pairs}
-    bad_together = _bad_together(measured, switches)
-    links = {link: some for link, some in bad_together.items() if len(some) >= CONFIRMATIONS}
-    open_links = {link: some[0] for link, some in bad_together.items() if len(some) < CONFIRMATIONS}
-    return Evidence(measured, switches, accused_by_pairs, accused, links, open_links)
+    links: dict[Link, list[Result]] = {}
+    open_links: dict[Link, list[Result]] = {}
+    for collective, found in common.items():
+        for pair, runs in found.links().items() if not split else ():
+            sure = len(runs) >= CONFIRMATIONS and _ends_are_good(measured, collective, pair, runs, found)
+            if sure or (collective, 2) in rules.limits or distinct([max(one.value for one in runs)], found.fine):
+                (links if sure else open_links)[collective, pair] = runs
+    return Evidence(measured, switches, common, courts, accused_by_pairs, accused, doubts, links, open_links)
 
 
 def _proofs(measured: Measurements, switches: Switches, node: str, collective: str) -> list[Result]:
-    return [result for result in measured.against_good(node, collective) if not switches.explain(result)]
+    """The bad pairs of a node with good nodes; between two switches only where good pairs left both."""
+    proofs = []
+    for result in measured.against_good(node, collective):
+        ends = measured.crossing(result)
+        if not switches.explain(result) and (ends is None or switches.cleared.issuperset(ends)):
+            proofs.append(result)
+    return proofs
 
 
-def _guilty(measured: Measurements, switches: Switches, node: str, collective: str) -> bool:
-    if node in measured.good_in[collective] or switches.represents(node, collective):
+def _peers(measured: Measurements, switches: Switches, collective: str) -> list[Candidate]:
+    """The nodes without a good pair."""
+    good, alone = measured.good_in[collective], measured.alone_bad
+    nodes = [node for node in measured.pairs[collective] if node not in good and node not in alone]
+    nodes = [node for node in nodes if not switches.represents(node, collective)]
+    return [Candidate(node, collective, _proofs(measured, switches, node, collective)) for node in nodes]
+
+
+def _elsewhere(
+    measured: Measurements, switches: Switches, collective: str, peers: list[Candidate]
+) -> dict[str, list[Result]]:
+    """The bad runs of each node in other collectives, with nodes that are good in this one."""
+    good = measured.good_in[collective]
+    others = [by_node for other, by_node in measured.pairs.items() if other != collective]
+    runs: dict[str, list[Result]] = {}
+    for node in [one.node for one in peers] if others else ():
+        met = [result for by_node in others for result in by_node.get(node, ()) if result.partner(node) in good]
+        runs[node] = [one for one in met if not measured.good(one) and not switches.explain(one)]
+    return runs
+
+
+def _kind(measured: Measurements, common: Common, peers: list[Candidate]) -> list[str]:
+    known = [one for one in peers if one.proofs]
+    if not any(distinct([result.value for result in one.proofs], common.fine) for one in known):
+        return []
+    return kind_of_nodes(known, measured.bounds[kind_of(known[0].proofs[0])].level, len(measured.fleet.nodes))
+
+
+def _ends_are_good(
+    measured: Measurements, collective: str, pair: frozenset[str], some: list[Result], found: Common
+) -> bool:
+    """Whether each end of a bad pair was good, after it was bad, with a third node that is good with the other end.
+
+    Else one end may be bad at times, or with some nodes only.
+    """
+    if not distinct([max(result.value for result in some)], found.fine):
         return False
-    proofs = _proofs(measured, switches, node, collective)
-    partners = {result.partner(node) for result in proofs}
-    return len(partners) >= CONFIRMATIONS and measured.bounds[kind_of(proofs[0])].sound
-
-
-def _bad_together(measured: Measurements, switches: Switches) -> dict[Link, list[Result]]:
-    """The pairs of good nodes that are bad together, and that no switch explains."""
-    return {
-        (collective, pair): some
-        for collective, met in measured.met.items()
-        for pair, some in met.items()
-        if pair <= measured.good_in[collective] and not any(map(measured.good, some)) and not switches.explain(some[0])
-    }
+    own = measured.pairs[collective]
+    partners = {node: {one.partner(node) for one in own[node] if measured.good(one)} for node in pair}
+    first, second = sorted(pair)
+    for node, others in ((first, partners[second]), (second, partners[first])):
+        groups = {measured.group(other) for other in pair - {node}} - {None}
+        late = [one for one in own[node] if one.round > some[0].round and measured.good(one)]
+        if not any(one.partner(node) in others or measured.group(one.partner(node)) in groups for one in late):
+            return False
+    return True

@@ -10,8 +10,16 @@ from acceptance.locate.model import Result, Rules
 
 _MADS = 6.0  # distance from the healthy level, in scaled median absolute deviations, that is no noise
 TINY = 1e-12  # GB/s, smallest positive bound: any launch that finished passes when nothing else is known
+_FEW = 16  # values from which on the healthy must be an eighth of all
+_FEW_FINE, _WIDE_GAP = 4, 0.11  # below so many good values a gap must be such a share of their level
+_SPREADS_OF_FEW, _SPREADS = (
+    3,
+    2,
+)  # how many times as wide as good values spread a gap must be: of fewer than _FEW, of more
+_EDGE = 10  # values of which the highest and the lowest tenth may be odd ones
 
 Kind = tuple[str, str, int]
+Nodes = frozenset[str]
 
 
 def kind_of(result: Result) -> Kind:
@@ -21,12 +29,16 @@ def kind_of(result: Result) -> Kind:
 
 @dataclass(frozen=True)
 class Bound:
-    """The bus bandwidth below which results of a kind are bad; level: what the healthy reach; support: how many do."""
+    """The bus bandwidth below which results of a kind are bad; level: what the healthy reach; support: how many do.
+
+    odd: the nodes of a launch that was faster than all others, once: it set no level.
+    """
 
     below: float
     level: float
     support: int
     limit: float | None
+    odd: Nodes | None = None
 
     @property
     def sound(self) -> bool:
@@ -34,19 +46,40 @@ class Bound:
         return self.limit is not None or self.support > 1
 
 
-def healthy(values: list[float], factor: float) -> list[float]:
-    """The highest values that enough others are near to, highest first.
+def healthy(values: dict[Nodes, float], factor: float, repeated: set[Nodes]) -> tuple[list[float], Nodes | None]:
+    """Return the values of the healthy, and the nodes of a single fast launch that was passed over.
 
-    Not the median of all: in a small fleet two bad nodes drag it down through their partners. From 16 values on, the
-    healthy must be an eighth of all, so that no single odd figure sets the level.
+    The values fall into clusters: between two of them is a gap of half of what `factor` allows. The healthy are the
+    fastest cluster that is no mistake: a single launch counts only if it was repeated, where others agree with each
+    other, and from 16 values on a cluster must be an eighth of all. The median of all would not do: in a small fleet
+    two bad nodes drag it down through their partners.
     """
-    ranked = sorted(values, reverse=True)
-    need = 1 if len(ranked) < 16 else len(ranked) // 8
-    for index, top in enumerate(ranked):
-        near = [value for value in ranked[index:] if value >= factor * top]
-        if len(near) >= need:
-            return near
-    return ranked
+    clusters = _clusters(sorted(values.items(), key=lambda item: -item[1]), (1 + factor) / 2)
+    need = 1 if len(values) < _FEW else len(values) // 8
+    odd = None
+    for index, cluster in enumerate(clusters):
+        if len(cluster) < need:
+            continue
+        if len(cluster) == 1 and cluster[0][0] not in repeated and any(map(_agree, clusters[index + 1 :])):
+            odd = odd or cluster[0][0]
+            continue
+        return [value for _, value in cluster], odd
+    return list(values.values()), odd
+
+
+def _clusters(ranked: list[tuple[Nodes, float]], ratio: float) -> list[list[tuple[Nodes, float]]]:
+    clusters: list[list[tuple[Nodes, float]]] = []
+    for item in ranked:
+        if clusters and item[1] >= ratio * clusters[-1][-1][1]:
+            clusters[-1].append(item)
+        else:
+            clusters.append([item])
+    return clusters
+
+
+def _agree(cluster: list[tuple[Nodes, float]]) -> bool:
+    """Whether more than two launches are alike, not all of one node."""
+    return len(cluster) > 2 and not frozenset.intersection(*(nodes for nodes, _ in cluster))
 
 
 def bound_of(results: list[Result], rules: Rules) -> Bound:
@@ -55,16 +88,35 @@ def bound_of(results: list[Result], rules: Rules) -> Bound:
     Of launches that were repeated the lowest value counts: a single fast figure that cannot be repeated is no level.
     """
     limit = rules.limits.get((results[0].collective, len(results[0].nodes)))
-    lowest: dict[frozenset[str], float] = {}
+    lowest: dict[Nodes, float] = {}
+    repeated: set[Nodes] = set()
     for result in results:
+        nodes = frozenset(result.nodes)
+        if nodes in lowest:
+            repeated.add(nodes)
         if result.value > 0:
-            nodes = frozenset(result.nodes)
             lowest[nodes] = min(result.value, lowest.get(nodes, result.value))
-    near = healthy(list(lowest.values()), rules.factor)
+    near, odd = healthy(lowest, rules.factor, repeated)
     if not near:
         return Bound(max(limit or 0.0, TINY), 0.0, 0, limit)
     level = median(near)
     spread = MAD_TO_SIGMA * median(abs(value - level) for value in near)
     relative = min(rules.factor * level, level - _MADS * spread) if rules.relative else 0.0
     support = sum(1 for result in results if result.value >= rules.factor * level)
-    return Bound(max(limit or 0.0, relative, TINY), level, support, limit)
+    return Bound(max(limit or 0.0, relative, TINY), level, support, limit, odd)
+
+
+def distinct(own: list[float], fine: list[float]) -> bool:
+    """Whether the gap between the values of an accused and those of the good is wider than either spreads.
+
+    Of more than ten good values the highest and lowest tenth are left out; a few values do not show how far healthy
+    ones spread, so that the gap must be wide.
+    """
+    fine = sorted(fine)
+    cut = len(fine) // 10 if len(fine) > _EDGE else 0
+    fine = fine[cut : len(fine) - cut]
+    if not fine:
+        return False
+    times = _SPREADS_OF_FEW if len(fine) < _FEW else _SPREADS
+    least = _WIDE_GAP * fine[0] if len(fine) < _FEW_FINE else 0.0
+    return fine[0] - max(own) > max(times * (fine[-1] - fine[0]), max(own) - min(own), least)

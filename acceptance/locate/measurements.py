@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from acceptance.locate.level import Bound, Kind, bound_of, kind_of
 from acceptance.locate.model import Fleet, Result, Rules
 
-CONFIRMATIONS = 2  # bad results that it takes to accuse: of pairs with different nodes known to be good, or repeated
+CONFIRMATIONS = 2  # different nodes known to be good that a node must be bad with; bad runs of a link or a switch
+SURE = 3  # bad runs that it takes to accuse a node: with rare outliers two happen by chance in a large fleet
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Measurements:
     pairs: dict[str, dict[str, list[Result]]]
     good_in: dict[str, set[str]]
     met: dict[str, dict[frozenset[str], list[Result]]]
+
+    @property
+    def nothing_runs(self) -> bool:
+        """Whether every launch failed or hung, so that their cause is common: no further launch shows more."""
+        return len(self.results) >= len(self.fleet.nodes) and not any(result.value for result in self.results)
 
     def good(self, result: Result) -> bool:
         """Whether a result is as it should be."""
@@ -81,6 +87,6 @@ def measurements_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Me
             good_in[result.collective].update(result.nodes if good else ())
     # If more than three quarters are slow alone, no node is the cause: the software is, or a limit that does not fit.
     alone_bad = set(alone) - passed if len(passed) >= max(1, len(alone) // 4) else set()
-    accused_alone = {node for node in alone_bad if len(alone[node]) >= CONFIRMATIONS}
+    accused_alone = {node for node in alone_bad if len(alone[node]) >= SURE}
     rounds = max((result.round for result in results), default=-1) + 1
     return Measurements(fleet, rules, results, rounds, bounds, alone, alone_bad, accused_alone, pairs, good_in, met)

@@ -120,8 +120,10 @@ class LinkVerdict:
 class GroupVerdict:
     """Nodes that are bad together, not one by one. groups: the switches' names, empty for a mere set of nodes.
 
-    where: 'inside' (all traffic of the switch), 'uplink' (what leaves it), 'path' (between two of them) or 'set'
-    (the smallest part of the fleet that fails as a whole).
+    where: 'inside' (all traffic of the switch), 'uplink' (what leaves it), 'path' (between two of them), 'set' (the
+    smallest part of the fleet that fails as a whole), 'island' (good with each other, bad with all others), 'kind'
+    (slow alike: their generation, driver or switch), 'alone' (all nodes are bad alone), 'pairs' (every pair is bad) or
+    'alike' (no node differs from the others, and no limit is known).
     """
 
     groups: tuple[str, ...]

@@ -12,18 +12,20 @@ from collections.abc import Callable, Iterable
 
 from acceptance.locate.blocks import next_blocks
 from acceptance.locate.evidence import Evidence, evidence_of
+from acceptance.locate.measurements import CONFIRMATIONS, SURE
 from acceptance.locate.model import Fleet, Launch, Result, Round, Rules, Verdict
 from acceptance.locate.round_builder import RoundBuilder, ring
 from acceptance.locate.switches import GROUP_PROOFS
 from acceptance.locate.verdict import verdict_of
 
-_SURE = 3  # bad results that are asked for where there are nodes and rounds for it: two can be a coincidence
+_MOST_OF_KIND = 8  # nodes that are slow alike of which each is measured further
+_MANY_BAD = 0.2  # share of bad pairs from which on the ring's other links are measured too
 
 
 def decide(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Round | Verdict:
     """Return the next round of launches, or the verdict when nothing more can be learned or the bound is reached."""
     evidence = evidence_of(fleet, results, rules)
-    if evidence.measured.rounds < rules.max_rounds and len(fleet.nodes) > 1:
+    if evidence.measured.rounds < rules.max_rounds and len(fleet.nodes) > 1 and not evidence.measured.nothing_runs:
         for stage in _STAGES:
             found = stage(evidence)
             if found is not None and found.launches:
@@ -85,50 +87,110 @@ def _alone_again(plan: RoundBuilder) -> None:
     measured = plan.evidence.measured
     for node in measured.fleet.nodes:
         own = measured.alone.get(node, [])
-        if node in measured.alone_bad and len(own) < _SURE:
+        if node in measured.alone_bad and len(own) < SURE:
             plan.add("alone", own[0].collective, node)
 
 
 def _in_question(evidence: Evidence, collective: str) -> list[str]:
-    """The nodes to pair with good ones: suspects and those never paired.
+    """The nodes to pair with good ones: suspects and those never paired, those with the fewest bad runs first.
 
-    If a switch seems slow for all its nodes, a few of them represent the others.
+    If a switch seems slow for all its nodes, a few of them represent the others; so of many nodes that are slow alike.
     """
     chosen, of_group = [], dict[str, int]()
-    for node in evidence.suspects(collective) + evidence.untested(collective):
+    kind = set(evidence.courts[collective].kind[_MOST_OF_KIND:])
+    last = evidence.measured.rules.pairs[-1]
+    for node in evidence.untested(collective) + evidence.suspects(collective):
+        # What is bad in the last collective is pursued there: no bad network is hidden from an alltoall.
+        if node in kind or (collective != last and node not in evidence.measured.good_in[last]):
+            continue
         group = evidence.measured.group(node)
         if group is not None and evidence.switches.represents(node, collective):
             of_group[group] = of_group.get(group, 0) + 1
             if of_group[group] > GROUP_PROOFS:
                 continue
         chosen.append(node)
-    return chosen
+    runs = {node: len(evidence.proofs(node, collective)) for node in chosen}
+    return sorted((node for node in chosen if runs[node] <= SURE), key=lambda node: runs[node])
 
 
 def _follow_up(evidence: Evidence) -> Round | None:
     plan = RoundBuilder(evidence)
     _alone_again(plan)
-    for collective in dict.fromkeys(evidence.measured.rules.pairs):
+    for collective in dict.fromkeys(reversed(evidence.measured.rules.pairs)):
         for (measured, _), alike in evidence.switches.unmet.items():
             if measured == collective:
                 plan.among(collective, alike)
         _second_look(plan, collective)
-        if _others_agree(evidence, collective):
+        if any(len(one.proofs) >= CONFIRMATIONS for one in evidence.courts[collective].peers):
             _third_look(plan, collective)
+        _with_each_other(plan, collective)
         plan.among(collective, plan.with_good(collective, _in_question(evidence, collective)))
         _third_look(plan, collective)
-    for (collective, pair), result in evidence.open_links.items():
-        plan.add("pair", collective, *sorted(pair))
-        ends = evidence.measured.crossing(result)
+        _links_again(plan, collective)
+        _other_neighbours(plan, collective)
+        if collective == evidence.measured.rules.pairs[-1]:
+            _cover_switches(plan)
+        if len(plan.ring) == CONFIRMATIONS and not evidence.measured.good_in[collective]:
+            plan.add("pair", collective, *plan.ring)
+    return Round(tuple(plan.launches), "suspects with other good nodes and with each other; bad links again")
+
+
+def _with_each_other(plan: RoundBuilder, collective: str) -> None:
+    """Pair nodes that would be accused, and are slow alike, with each other: on an island they are fast so."""
+    evidence = plan.evidence
+    court = evidence.courts[collective]
+    kind = set(court.kind[2 * _MOST_OF_KIND :])
+    for one in court.peers:
+        if len(one.proofs) < CONFIRMATIONS or one.node in kind or not plan.free(one.node):
+            continue
+        untried = evidence.common[collective].untried({result.partner(one.node) for result in one.proofs})
+        others = untried + [peer.node for peer in court.unmet(one) if peer.proofs]
+        next((other for other in others if plan.new_pair(collective, one.node, other)), None)
+
+
+def _other_neighbours(plan: RoundBuilder, collective: str) -> None:
+    """Measure the ring's other links in this collective too where no topology is known and many pairs are bad.
+
+    With both halves of the ring measured, islands of nodes can be named.
+    """
+    measured = plan.evidence.measured
+    results = [one for some in measured.met[collective].values() for one in some]
+    bad = sum(not measured.good(result) for result in results)
+    if measured.fleet.groups or len(results) < 3 or bad < _MANY_BAD * len(results):
+        return
+    for start in (0, 1):
+        nodes = plan.ring
+        for index in range(start, len(nodes) - 1 + start, 2):
+            first, second = nodes[index % len(nodes)], nodes[(index + 1) % len(nodes)]
+            if not {first, second} & measured.alone_bad:
+                plan.new_pair(collective, first, second)
+
+
+def _links_again(plan: RoundBuilder, collective: str) -> None:
+    """Repeat bad pairs of good nodes; then each end with a node that is good with the other end."""
+    evidence = plan.evidence
+    measured = evidence.measured
+    for (measured_in, pair), some in evidence.open_links.items():
+        if measured_in != collective:
+            continue
+        if len(some) < CONFIRMATIONS:
+            plan.add("pair", collective, *sorted(pair))
+        ends = measured.crossing(some[0])
         for group in ends or ():
             _probe(plan, collective, group, ends or ())
-    _cover_switches(plan)
-    # Twice is enough to accuse; a third time where it does not cost the round over the rest of the fleet.
-    spare = evidence.measured.rounds + 1 < evidence.measured.rules.max_rounds
-    for node, collective in sorted(evidence.accused_by_pairs) if spare else ():
-        if len({result.partner(node) for result in evidence.proofs(node, collective)}) < _SURE:
-            plan.with_good(collective, [node])
-    return Round(tuple(plan.launches), "suspects with other good nodes; bad links again")
+        if len(some) >= CONFIRMATIONS:
+            first, second = sorted(pair)
+            _third(plan, collective, first, second)
+            _third(plan, collective, second, first)
+
+
+def _third(plan: RoundBuilder, collective: str, node: str, other: str) -> None:
+    """Pair one end of a bad link with a good partner of the other end, below the same switch if there is one."""
+    measured = plan.evidence.measured
+    near = [one.partner(other) for one in measured.pairs[collective][other] if measured.good(one)]
+    good = [one for one in plan.ring if one in measured.good_in[collective] and one != other]
+    near += sorted(good, key=lambda one: measured.group(one) != measured.group(other))[:8]
+    next((one for one in near if one != node and plan.new_pair(collective, node, one)), None)
 
 
 def _second_look(plan: RoundBuilder, collective: str) -> None:
@@ -142,23 +204,17 @@ def _second_look(plan: RoundBuilder, collective: str) -> None:
 
 
 def _third_look(plan: RoundBuilder, collective: str) -> None:
-    """If only one pair is good, it may be an outlier that makes the others look slow: repeat it. Only needed when no
-    limit for pairs is known.
+    """Repeat a pair that is faster than all others, or the only good one: it may be an outlier that makes the others
+    look slow. Only needed when no limit for pairs is known.
     """
     measured = plan.evidence.measured
     pairs, met = _good_pairs(plan, collective), measured.met[collective]
-    alone = len(pairs) == 1 and len(met) > 1 and len(met[pairs[0]]) == 1
-    if alone and (collective, 2) not in measured.rules.limits:
-        plan.add("pair", collective, *sorted(pairs[0]))
-
-
-def _others_agree(evidence: Evidence, collective: str) -> bool:
-    """Whether three bad pairs or more, not all of one node, are alike: then a lone good one is likely the mistake."""
-    measured = evidence.measured
-    bad = [one for some in measured.met[collective].values() for one in some if one.value and not measured.good(one)]
-    top = max((result.value for result in bad), default=0.0)
-    alike = [frozenset(result.nodes) for result in bad if result.value >= measured.rules.factor * top]
-    return len(alike) > 2 and not frozenset.intersection(*alike)
+    if (collective, 2) in measured.rules.limits or len(met) < 2:
+        return
+    odd = [bound.odd for kind, bound in measured.bounds.items() if kind[:2] == ("pair", collective) and bound.odd]
+    for pair in odd or (pairs if len(pairs) == 1 else []):
+        if len(met[pair]) == 1:
+            plan.add("pair", collective, *sorted(pair))
 
 
 def _good_pairs(plan: RoundBuilder, collective: str) -> list[frozenset[str]]:

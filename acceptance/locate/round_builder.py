@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from acceptance.locate.evidence import Evidence
+from acceptance.locate.measurements import SURE
 from acceptance.locate.model import Fleet, Launch
 
 
@@ -53,6 +54,9 @@ class RoundBuilder:
             pools = [places] if group(node) is None else [of_switch.get(group(node), []), places]
             near = (self.ring[place] for pool in pools for place in self._nearest(pool, self._place[node]))
             partner = next((other for other in near if self.new_pair(collective, node, other)), None)
+            if partner is None and len(measured.good_in[collective]) <= SURE:  # so few that it has met them all
+                partner = next((one for one in self.ring if one in measured.good_in[collective] and self.free(one)), "")
+                partner = partner if partner and self.add("pair", collective, node, partner) else None
             if partner is None:
                 left.append(node)
                 continue

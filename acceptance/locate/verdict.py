@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from acceptance.locate.blocks import smallest_bad
 from acceptance.locate.evidence import Evidence
-from acceptance.locate.measurements import CONFIRMATIONS
 from acceptance.locate.model import OUTCOMES, GroupVerdict, LinkVerdict, NodeVerdict, Result, Verdict
 
 _NAMED = 6  # measurements shown as evidence at most
@@ -31,6 +32,9 @@ def _node(evidence: Evidence, node: str, can_differ: bool) -> NodeVerdict:
     for collective in measured.pairs:
         if (node, collective) in evidence.accused_by_pairs:
             return _accused(evidence, node, collective)
+    for found in evidence.common.values():
+        if node in found.erratic:
+            return _erratic(evidence, node, found.erratic[node], best)
     if measured.group(node) in evidence.switches.inside:
         words = f"slow like every node of {measured.group(node)}: the switch, not the node"
         return NodeVerdict(node, "infrastructure", words, best)
@@ -45,6 +49,17 @@ def _accused(evidence: Evidence, node: str, collective: str) -> NodeVerdict:
     return NodeVerdict(node, _kind(own), words, top.value or None)
 
 
+def _erratic(evidence: Evidence, node: str, bad: list[Result], best: float | None) -> NodeVerdict:
+    measured = evidence.measured
+    met = measured.pairs[bad[0].collective][node]
+    fine = ", ".join(dict.fromkeys(result.partner(node) for result in met if measured.good(result)))
+    shown = ", ".join(words_of(evidence, result, node) for result in bad[:_NAMED])
+    words = f"bad in {len(bad)} of {len(met)} pairs with good nodes ({shown}), good with {fine or 'none'}: at times or "
+    return NodeVerdict(
+        node, "suspect", words + "towards some nodes only, so that it may be the node or what lies between", best
+    )
+
+
 def _not_accused(evidence: Evidence, node: str, top: Result | None, can_differ: bool) -> NodeVerdict:
     measured = evidence.measured
     best = top.value or None if top else None
@@ -52,7 +67,7 @@ def _not_accused(evidence: Evidence, node: str, top: Result | None, can_differ: 
         alone = f"; alone: {words_of(evidence, measured.alone[node][-1])}" if node in measured.alone else ""
         return NodeVerdict(node, "suspect", f"no pair of this node was measured{alone}", None)
     for collective, own in measured.pairs.items():
-        if node in own and node not in measured.good_in[collective]:
+        if node in own and node not in measured.good_in[collective] and node not in evidence.excused[collective]:
             return _suspect(evidence, node, collective)
     words = words_of(evidence, top, node)
     if not can_differ:
@@ -69,10 +84,7 @@ def _not_accused(evidence: Evidence, node: str, top: Result | None, can_differ: 
 def _suspect(evidence: Evidence, node: str, collective: str) -> NodeVerdict:
     own = evidence.measured.pairs[collective][node]
     top = max(own, key=lambda result: result.value)
-    count = len({result.partner(node) for result in evidence.proofs(node, collective)})
-    why = f"only {count} of its pairs had a partner known to be good: too little to accuse it"
-    if count >= CONFIRMATIONS:
-        why = "only one pair at all is fast, and it was not repeated: too little to accuse it"
+    why = evidence.doubts.get((node, collective), "no partner known to be good: too little to accuse it")
     return NodeVerdict(node, "suspect", f"best pair {words_of(evidence, top, node)}; {why}", top.value or None)
 
 
@@ -90,9 +102,10 @@ def _links(evidence: Evidence) -> tuple[LinkVerdict, ...]:
         measured = ", ".join(words_of(evidence, result) for result in results)
         else_good = "; ".join(f"{node} reaches {_elsewhere(evidence, node, collective)}" for node in (first, second))
         links.append(LinkVerdict((first, second), _kind(results), f"{collective} {measured}; {else_good}"))
-    for (collective, pair), result in evidence.open_links.items():
+    for (collective, pair), results in evidence.open_links.items():
         first, second = sorted(pair, key=evidence.measured.fleet.nodes.index)
-        words = f"{collective} {words_of(evidence, result)}, measured once; both are good with others"
+        runs = "once" if len(results) == 1 else f"{len(results)} times; that it is the link alone was not shown"
+        words = f"{collective} {words_of(evidence, results[0])}, measured {runs}; both are good with others"
         links.append(LinkVerdict((first, second), "suspect", words))
     return tuple(links)
 
@@ -113,7 +126,60 @@ def _groups(evidence: Evidence) -> tuple[GroupVerdict, ...]:
     for pair, results in evidence.switches.paths.items():
         words = f"bad between the two, whichever nodes: {_list(evidence, results)}"
         found.append(_group(evidence, tuple(sorted(pair)), "path", results, words))
-    return (*found, *_sets(evidence))
+    return (*found, *_sets(evidence), *_common(evidence))
+
+
+def _common(evidence: Evidence) -> list[GroupVerdict]:
+    """What several nodes have in common: islands, a kind, or a cause that is common to all."""
+    whole = _all_alike(evidence)
+    return [whole] if whole else [*_islands(evidence), *_kinds(evidence)]
+
+
+def _all_alike(evidence: Evidence) -> GroupVerdict | None:
+    """The verdict where no node differs from the others, although something is wrong."""
+    measured = evidence.measured
+    nodes = measured.fleet.nodes
+    alone = [result for some in measured.alone.values() for result in some]
+    pairs = [result for result in measured.results if result.kind == "pair"]
+    if len(alone) > 1 and not any(map(measured.good, alone)):
+        words = (
+            f"every node alone is bad ({words_of(evidence, alone[0])}): the program, the image, the driver or the limit"
+        )
+        return GroupVerdict((), nodes, "alone", _kind(alone), words)
+    if len(pairs) > 1 and not any(map(measured.good, pairs)):
+        good = "every node alone is good and " if alone and all(map(measured.good, alone)) else ""
+        words = (
+            f"{good}every pair is bad ({words_of(evidence, pairs[0])}): what all pairs share, as the security group, "
+        )
+        return GroupVerdict((), nodes, "pairs", _kind(pairs), words + "the network plugin, a switch, the instance type")
+    if measured.fleet.failed and pairs and not evidence.any_blame() and not _distinguishable(evidence):
+        words = "all nodes alike, and no limit for a pair is known: nothing differs, so that the cause is common to all"
+        return GroupVerdict((), nodes, "alike", "suspect", words)
+    return None
+
+
+def _islands(evidence: Evidence) -> Iterator[GroupVerdict]:
+    for found in evidence.common.values():
+        if found.split:
+            across = [one for some in found.across.values() for one in some]
+            for nodes in found.islands[:_NAMED]:
+                words = "good with each other, bad with those of the other groups: "
+                words += f"{_list(evidence, [one for one in across if not set(nodes).isdisjoint(one.nodes)])}; "
+                words += "the switches, security groups or placement between the groups, no node"
+                yield GroupVerdict((), nodes, "island", _kind(across), words)
+
+
+def _kinds(evidence: Evidence) -> Iterator[GroupVerdict]:
+    for collective, court in evidence.courts.items():
+        nodes = court.kind
+        if nodes:
+            proofs = [one for node in nodes for one in evidence.proofs(node, collective)]
+            words = (
+                f"{len(nodes)} of {len(evidence.measured.fleet.nodes)} nodes are bad alike: {_list(evidence, proofs)}; "
+            )
+            yield GroupVerdict(
+                (), tuple(nodes), "kind", _kind(proofs), words + "what they share, as generation, driver or switch"
+            )
 
 
 def _group(evidence: Evidence, groups: tuple[str, ...], where: str, results: list[Result], words: str) -> GroupVerdict:

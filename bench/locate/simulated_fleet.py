@@ -9,19 +9,33 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from acceptance.locate import Fleet, FullScale, Launch, Result, Round, Rules, Verdict, decide
+from acceptance.runner.search import begin
+from acceptance.scenario.model import Scenario, Test
 
 SPREAD = {"alone": 0.003, "pair": 0.006, "block": 0.006, "rest": 0.006}
 LEVELS = {  # by the number of nodes, as a power of two: 1, 2, 4, 8, 16, 32 and more
     "all_reduce": (483.0, 487.0, 357.0, 355.0, 356.0, 321.0),
     "alltoall": (300.0, 79.2, 54.1, 49.6, 44.2, 40.8),  # the first, inside a node, is never used
 }
-LIMITS = {("all_reduce", 1): 456.0, ("all_reduce", 2): 450.0, ("alltoall", 2): 70.0}  # acceptance/limits/limits.json
 EFA_NEEDED = 0.65  # share of a node's EFA that an all_reduce of two nodes needs: 260 of 400 GB/s
 NODE_FAULTS = ("network", "inside", "hang", "hang in pairs", "failed", "wrong data")
+
+
+FROM_ROUND = 3  # the third round of pairs: each node alone is round 0
+
+
+@cache
+def runner_rules(count: int) -> Rules:
+    """What `acceptance run` searches `count` p5.48xlarge by, with all_reduce and alltoall in the scenario."""
+    tests = tuple(Test(one, one, 1 << 20, 1 << 34, 2, 20, 5, 600) for one in ("all_reduce", "alltoall"))
+    scenario = Scenario("simulated", "train", "p5.48xlarge", count, 8, None, tests)
+    return begin(scenario, tests[0], list(node_names(count)), {}).rules()
 
 
 @dataclass
@@ -37,26 +51,47 @@ class Site:
     slow_inside: dict[str, float] = field(default_factory=dict)
     slow_uplinks: dict[str, float] = field(default_factory=dict)
     narrow_uplinks: dict[str, float] = field(default_factory=dict)  # share of the switch's traffic that fits
+    islands: dict[str, int] = field(default_factory=dict)  # node -> its island, which no topology shows
+    between_islands: float = 1.0
+    at_times: dict[str, float] = field(default_factory=dict)  # slow in half of the launches
+    towards: dict[str, tuple[set[str], float]] = field(default_factory=dict)  # slow with these nodes only
+    from_third_round: dict[str, float] = field(default_factory=dict)
+    kind: dict[str, float] = field(default_factory=dict)  # nodes of a slower kind: no fault of a node
+    pair_spread: Callable[[random.Random], float] | None = None  # a factor that is fixed for each pair of nodes
     transient: float = 0.0  # share of launches that fail for no lasting reason
+    hangs_once: int | None = None  # the launch with this number hangs
+    nothing_runs: bool = False
+    tail: float = 0.0  # share of launches that are slower by up to 20 % for no lasting reason
     spread: float = 1.0  # multiple of the measured spread
+    _launched: int = 0
+    _of_pair: dict[frozenset[str], float] = field(default_factory=dict)
 
     @property
     def bad_nodes(self) -> set[str]:
         """The nodes that are to be blamed."""
-        return {*self.network, *self.inside, *self.broken}
+        return {*self.network, *self.inside, *self.broken, *self.at_times, *self.towards, *self.from_third_round}
 
     @property
     def faults(self) -> int:
         """How many things are bad: a node, a link or a switch each count as one."""
         switches = len(self.slow_inside) + len(self.slow_uplinks) + len(self.narrow_uplinks)
-        return len(self.bad_nodes) + len(self.links) + switches
+        joint = len(set(self.islands.values())) + len(self.kind) + self.nothing_runs
+        return len(self.bad_nodes) + len(self.links) + switches + joint
+
+    @property
+    def budget(self) -> int:
+        """The launches that a search may take: two a node, 20 a fault, and the nodes of a switch that is slow inside.
+
+        From 16 nodes on each collective measures half of the ring, so that the nodes of such a switch have met only
+        each other before.
+        """
+        inside = sum(group in self.slow_inside for group in self.fleet.groups.values())
+        return 2 * len(self.fleet.nodes) + 2 + 20 * self.faults + inside
 
     def rules(self, **changes: Any) -> Rules:
-        """The planner's rules here."""
-        count = len(self.fleet.nodes)
-        full = 0.9 * LEVELS["all_reduce"][min((count - 1).bit_length(), 5)]
-        limits = {("all_reduce", count): full, **LIMITS} if self.limits else {}
-        return replace(Rules(limits=limits), **changes)
+        """The rules that the runner would search this fleet by; without `limits` none is known."""
+        rules = runner_rules(len(self.fleet.nodes))
+        return replace(rules if self.limits else replace(rules, limits={}), **changes)
 
     def measure(self, launches: tuple[Launch, ...], number: int, noise: random.Random) -> list[Result]:
         """The results of a round whose launches run at the same time."""
@@ -70,19 +105,45 @@ class Site:
         for node in launch.nodes:
             if node in self.broken and (len(launch.nodes) > 1 or self.broken[node][1]):
                 return result(self.broken[node][0], None)
-        if self.transient and noise.random() < self.transient:
+        if self.nothing_runs or (self.transient and noise.random() < self.transient):
             return result("failed", None)
-        factor = self._factor(launch, flows)
+        self._launched += 1
+        if self._launched == self.hangs_once:
+            return result("hang", None)
+        factor = self._factor(launch, flows) * self._odd_factor(launch, number, noise)
         if factor == 0:
             return result("hang", None)
         level = LEVELS[launch.collective][min((len(launch.nodes) - 1).bit_length(), 5)]
         return result("ok", level * factor * (1 + noise.gauss(0, SPREAD[launch.kind] * self.spread)))
 
+    def _odd_factor(self, launch: Launch, number: int, noise: random.Random) -> float:
+        """What depends on the moment, or on who meets whom."""
+        nodes = launch.nodes
+        factor = 1 - noise.uniform(0.05, 0.2) if self.tail and noise.random() < self.tail else 1.0
+        if len(nodes) == 1:
+            return factor
+        for node in self.at_times.keys() & set(nodes):
+            factor = min(factor, self.at_times[node] if noise.random() < 0.5 else 1.0)
+        for node in self.towards.keys() & set(nodes):
+            others, slow = self.towards[node]
+            factor = min(factor, 1.0 if others.isdisjoint(nodes) else slow)
+        if number >= FROM_ROUND:
+            factor = min([factor, *(self.from_third_round.get(node, 1.0) for node in nodes)])
+        if self.islands and len({self.islands[node] for node in nodes}) > 1:
+            factor = min(factor, self.between_islands)
+        if self.pair_spread is not None and len(nodes) == 2:
+            pair = frozenset(nodes)
+            if pair not in self._of_pair:
+                self._of_pair[pair] = self.pair_spread(noise)
+            factor *= self._of_pair[pair]
+        return factor
+
     def _factor(self, launch: Launch, flows: Counter[str]) -> float:
         inside = min(self.inside.get(node, 1.0) for node in launch.nodes)
         if len(launch.nodes) == 1:
             return inside
-        network = min(min(self.network.get(node, 1.0) for node in launch.nodes), self._between(launch, flows))
+        slowest = min(self.network.get(node, 1.0) * self.kind.get(node, 1.0) for node in launch.nodes)
+        network = min(slowest, self._between(launch, flows))
         if launch.collective == "alltoall":
             return min(network, 4 * inside)  # a node's share of NVLink is more than four times its share of EFA
         return min(inside, network / EFA_NEEDED) if len(launch.nodes) == 2 else min(inside, network)
@@ -208,12 +269,14 @@ class Score:
 def decidable(site: Site) -> bool:
     """Whether pairs can show which node is to blame: most nodes are healthy, and there are two to compare with.
 
+    A bad link takes one more node: in a small fleet its ends are left without good partners.
+
     Three where no limit is known: two healthy nodes make one pair, and nothing says that it is fast.
     """
     switches = site.slow_inside.keys()
     bad = site.bad_nodes | {node for node, group in site.fleet.groups.items() if group in switches}
     count = len(site.fleet.nodes)
-    return count - len(bad) >= (2 if site.limits else 3) and 2 * len(bad) < count
+    return count - len(bad) >= (2 if site.limits else 3) and 2 * (len(bad) + len(site.links)) < count
 
 
 def score(site: Site, found: Search) -> Score:
@@ -234,7 +297,7 @@ def _right_words(site: Site, node: str) -> set[str]:
     words = {"good"}
     if node in site.bad_nodes:
         words = {"failed" if node in site.broken else "slow"}
-    elif site.faults and not site.limits and not (site.slow_inside or site.slow_uplinks or site.bad_nodes):
+    elif site.fleet.failed and not site.limits and not (site.slow_inside or site.slow_uplinks or site.bad_nodes):
         words.add("suspect")
     if site.fleet.groups.get(node) in site.slow_inside:
         words = words - {"good"} | {"infrastructure"}

@@ -75,7 +75,7 @@ def test_one_bad_node_is_found_wherever_it_is(count: int, factor: float, rules: 
         assert len(lab.rounds) <= 6
 
 
-@pytest.mark.parametrize("count", [4, 5, 6, 8, 13])
+@pytest.mark.parametrize("count", [5, 6, 8, 13])
 @pytest.mark.parametrize("factors", [(0.15, 0.2), (0.0, 0.5), (0.0, 0.0)])
 def test_two_bad_nodes_are_found_and_no_good_one_is_accused(count: int, factors: tuple[float, float]) -> None:
     for first in range(count):
