@@ -17,6 +17,8 @@ def sound(scenario: Scenario, test: Test, log: Log, ranks: int) -> list[Check]:
     if log.tables:
         table = log.tables[0]
         checks += [_whole(table), _ranks(test, log, table, ranks), _data(table)]
+        if table.average_ok is False:
+            checks.append(Check("minimum bandwidth", "fail", table.refused[-1]))
         if scenario.network is not None:
             checks.append(_network(scenario.network, scenario.instance_type, log))
     return checks
@@ -46,7 +48,10 @@ def _one_table(log: Log) -> Check:
 
 def _whole(table: Table) -> Check:
     if table.complete:
-        return Check("complete", "pass", f"the table is complete: {plural(len(table.rows), 'size')}")
+        less = ""
+        if table.reduced_max_bytes is not None:
+            less = f"; nccl-tests left out sizes above {table.reduced_max_bytes} bytes for lack of memory"
+        return Check("complete", "pass", f"the table is complete: {plural(len(table.rows), 'size')}{less}")
     cut = [bad.size for bad in table.bad_rows] + [row.size for row in table.rows if not row.complete]
     where = f"at size {size_text(cut[0])}" if cut else "before its last lines"
     return Check("complete", "fail", f"the table is truncated {where}: the job ended early or the log was cut")
@@ -77,11 +82,8 @@ def _ranks(test: Test, log: Log, table: Table, ranks: int) -> Check:
 
 
 def _data(table: Table) -> Check:
-    wrong = [row.size for row in table.rows for side in (row.out_of_place, row.in_place) if side and side.wrong]
-    if wrong or table.out_of_bounds or table.out_of_bounds_ok is False:
-        where = f" at {size_text(wrong[0])}" if wrong else ""
-        count = f"{table.out_of_bounds} values out of bounds" if table.out_of_bounds else "wrong elements were counted"
-        return Check("data", "fail", f"wrong data{where}: {count}. A result that is wrong has no bandwidth")
+    if table.wrong_data:
+        return Check("data", "fail", f"{table.wrong_data}. A result that is wrong has no bandwidth")
     if any(row.out_of_place.wrong is not None or row.out_of_place.error is not None for row in table.rows):
         return Check("data", "pass", "every result was checked and is right")
     return Check("data", "unjudged", "nccl-tests did not check its results (every #wrong is N/A)")

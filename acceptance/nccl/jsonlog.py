@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from acceptance.causes import CauseReader, nccl_version
 from acceptance.nccl.environment import kept_environment
 from acceptance.nccl.model import BadRow, Device, Failure, IterationTimes, Log, Row, Side, Table, count_sizes
 
@@ -66,19 +67,24 @@ def _read_key(key: Any, value: Any, log: Log, table: Table) -> None:
         found = _NAME.search(arguments[0]) if arguments else None
         table.collective = found[1] if found else None
     elif key == "nccl_version" and _whole(value) is not None:
-        log.versions["nccl"] = _nccl_version(value)
+        log.versions["nccl"] = nccl_version(value)
     elif key == "config" and isinstance(value, dict):
         log.devices = [device for device in map(_device, _objects(value.get("devices"))) if device]
         table.sizes = _sizes(value)
     elif key == "out_of_bounds" and isinstance(value, dict):
         table.out_of_bounds = _whole(value.get("count"))
         table.out_of_bounds_ok = value.get("okay") in ("true", True)
-    elif key == "average_bus_bandwidth" and isinstance(value, dict):
-        table.average_busbw = _number(value.get("bandwidth"))
+    elif key in ("average_bus_bandwidth", "average_bus_bandwidith") and isinstance(value, dict):
+        # nccl-tests 2.17.3 to 2.17.8 print the second spelling of both words
+        table.average_busbw = _number(value.get("bandwidth", value.get("bandwidith")))
         okay = value.get("okay")
         table.average_ok = None if okay == "unchecked" else okay in ("true", True)
     elif key == "errors":
         log.failures = [Failure("other", None, text[:400]) for text in _strings(value) if text.strip()][:_MOST_FAILURES]
+        causes = CauseReader()
+        for failure in log.failures:
+            causes.line(failure.message)
+        log.causes = causes.end({}, set())
 
 
 class _Reader:
@@ -240,8 +246,3 @@ def _device(value: dict[str, Any]) -> Device | None:
     if rank is None or index is None or host is None:
         return None
     return Device(rank, host, index, _word(value.get("device_hex")) or "", _word(value.get("device_info")) or "")
-
-
-def _nccl_version(code: int) -> str:
-    """22807 -> 2.28.7 (NCCL's own coding since 2.9)."""
-    return f"{code // 10000}.{code // 100 % 100}.{code % 100}"

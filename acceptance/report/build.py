@@ -14,7 +14,7 @@ from pathlib import Path
 from acceptance import __version__
 from acceptance.limits import ACCEPTED, baseline_limit, baselines_of, fine_busbw, measured_busbw, references, worst
 from acceptance.locate import Evidence, Result, Verdict, evidence_of, verdict_of
-from acceptance.nccl import Log, Row
+from acceptance.nccl import Log, Row, merged
 from acceptance.report.model import (
     BAD_VERDICTS,
     Command,
@@ -35,6 +35,7 @@ from acceptance.scenario.load import load_own
 from acceptance.scenario.model import Scenario, Test
 from acceptance.text import plural
 
+_MOST_CAUSES, _MOST_EVENTS = 20, 20  # of one test
 _POWERED_DOWN = re.compile(r"POWER(?:ED|ING)?_DOWN")  # in the state of a node that Slurm starts on demand
 
 
@@ -94,7 +95,8 @@ def _test(scenario: Scenario, test: Test, record: TestRecord | None, judged: Jud
         log=record.log if record else None,
         repeat=shlex.join(record.command) if record else None,
         network=log.network,
-        events=tuple((log.failures + log.events)[:20]),
+        causes=tuple(log.causes[:_MOST_CAUSES]),
+        events=tuple(merged(log.failures + log.events)[:_MOST_EVENTS]),
     )
 
 
@@ -201,7 +203,7 @@ def _commands(directory: Path, record: RunRecord) -> tuple[Command, ...]:
 def _verdict(record: RunRecord, tests: tuple[TestReport, ...], found: Verdict | None) -> str:
     """accepted, not accepted, or error where the environment prevented an answer."""
     lost = any(test.job and test.job.kind == "lost" for test in tests)
-    if record.interrupted or lost or record.finished is None:
+    if record.interrupted or record.trouble or lost or record.finished is None:
         return "error"
     if record.infrastructure:
         return "not accepted"
@@ -215,10 +217,11 @@ def _verdict(record: RunRecord, tests: tuple[TestReport, ...], found: Verdict | 
 
 
 def _failures(record: RunRecord, tests: tuple[TestReport, ...], nodes: tuple[NodeReport, ...]) -> list[Problem]:
-    failures = [Problem(problem) for problem in (record.interrupted, record.infrastructure) if problem]
+    failures = [Problem(problem) for problem in (record.interrupted, record.trouble, record.infrastructure) if problem]
+    prevented = record.infrastructure or record.trouble
     for test in tests:
         for check in test.checks:
-            if check.outcome in ("fail", "unjudged") and not (record.infrastructure and test.job is None):
+            if check.outcome in ("fail", "unjudged") and not (prevented and test.job is None):
                 what = f"{test.name}: {check.name}: {check.message}"
                 failures.append(Problem(what, test.log, test.repeat, test.name))
     for node in nodes:

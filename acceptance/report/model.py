@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from acceptance.causes import Finding
 from acceptance.jsonable import json_of_fields
 from acceptance.limits import Check, Reference
 from acceptance.locate import GroupVerdict, LinkVerdict
@@ -96,6 +97,7 @@ class TestReport:
     log: str | None
     repeat: str | None
     network: Network
+    causes: tuple[Finding, ...]
     events: tuple[Failure, ...]
 
 

@@ -15,7 +15,7 @@ from acceptance.runner.allocation import NAME
 from acceptance.runner.files import open_plain, write_whole
 from acceptance.runner.follow import Follower, JobOutcome
 from acceptance.runner.gpus import container_seconds, image_values
-from acceptance.runner.judged import JudgedLog, judge_test
+from acceptance.runner.judged import CAUSE, JudgedLog, judge_test
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord
 from acceptance.runner.script import FINDER, common_values, job_name, render, slurm_minutes, source, sweep_arguments
 from acceptance.runner.search import Search, begin
@@ -66,6 +66,7 @@ class Campaign:
         self._resumed = record is not None
         self.record = record or RunRecord(run_id=directory.name, started=now())
         self.record.interrupted = self.record.finished = self.record.infrastructure = None
+        self.record.trouble = None
         self.slurm = Slurm()
         self.judged: dict[str, JudgedLog] = {}  # by test; for the report, so that no log is read twice
         self._follower = Follower(self.slurm, stop, scenario.queue_timeout_s, say)
@@ -88,6 +89,9 @@ class Campaign:
                 work()
         except Interrupted as stopped:
             self.record.interrupted = str(stopped)
+            raise
+        except ExternalError as trouble:
+            self.record.trouble = " ".join(str(trouble).split())
             raise
         finally:
             cancelled = self._follower.cancel_all()
@@ -223,7 +227,7 @@ class Campaign:
         if outcome.kind != "done":
             return outcome.kind in ("hang", "failed")
         checks = self.judged[test.name].checks
-        bad = [check.name for check in checks if check.outcome == "fail"]
+        bad = [check.name for check in checks if check.outcome == "fail" and not check.name.startswith(CAUSE)]
         return bool(bad) and all(name == "data" or name.startswith("bandwidth") for name in bad)
 
     def _search(self, record: LocateRecord, nodes: list[Node]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acceptance.limits import Check, judge_log
-from acceptance.nccl import Log
+from acceptance.nccl import Failure, Log, merged
 from acceptance.runner.files import open_plain, read_log
 from acceptance.runner.follow import JobOutcome
 from acceptance.runner.gpus import judge_gpus, judge_image
@@ -15,6 +15,9 @@ from acceptance.runner.record import TestRecord
 from acceptance.runner.script import NOT_FOUND
 from acceptance.scenario.model import Scenario, Test
 
+CAUSE = "cause"  # the start of the name of a check that quotes a cause
+_MOST_CAUSES = 3
+_LONGEST_LINE = 200  # characters of a log's line in a message
 NOT_MEASURED = (Check("job", "fail", "was not measured"),)
 
 
@@ -40,21 +43,46 @@ def _checks(scenario: Scenario, test: Test, outcome: JobOutcome | None, log: Log
     if outcome is None:
         return list(NOT_MEASURED)
     checks = judge_log(scenario, test, log, scenario.nodes)
+    failed = [check for check in checks if check.outcome == "fail"]
     if outcome.kind == "done":
-        return [Check("job", "pass", outcome.message), *checks]
+        return [Check("job", "pass", outcome.message), *checks, *(_causes(log, notes=True) if failed else [])]
     message = outcome.message
     if outcome.kind == "hang":
         message += f" (after {test.timeout_s} s)"
     if outcome.exit_code == NOT_FOUND:
         message = _where_it_looked(path) or message
-    if log.events:
-        event = log.events[0]
-        message += f"; {event.host + ': ' if event.host else ''}{event.message}"
-    # A job that did not end well has no bandwidth: only how it ended, what nccl-tests reported and releases that are
-    # known to be bad are shown.
+    event = _telling_event(log, outcome)
+    if event:
+        message += f"; {event.text}"
+    # A job that did not end well has no bandwidth. Shown are, nearest to the cause first: wrong data, the causes that
+    # the log names, how the job ended, what nccl-tests and the network plugin reported, and bad releases.
+    data = [check for check in failed if check.name == "data"]
+    reported = [check for check in failed if check.name in ("nccl-tests", "minimum bandwidth", "complete")]
+    reported += [check for check in failed if check.name == "network" and log.network.red_flags]
     known = [check for check in checks if check.name == "software"]
-    failed = [check for check in checks if check.name in ("nccl-tests", "complete", "data") and check.outcome == "fail"]
-    return [Check("job", "fail", message), *failed, *known]
+    return [*data, *_causes(log), Check("job", "fail", message), *reported, *known]
+
+
+def _causes(log: Log, notes: bool = False) -> list[Check]:
+    """The causes that the log names: the roots, or what follows from an unknown one if there is none.
+
+    notes: also what is no failure, but may explain a low bandwidth or a wrong network.
+    """
+    roots = [one for one in log.causes if not one.weak and not one.note]
+    weak = [one for one in log.causes if one.weak]
+    found = (roots or weak)[:_MOST_CAUSES] + [one for one in log.causes if one.note and notes]
+    return [
+        Check(f"{CAUSE} {one.id}", "fail", f"{one.text} (log: {one.line[:_LONGEST_LINE]})" if one.repair else one.text)
+        for one in found
+    ]
+
+
+def _telling_event(log: Log, outcome: JobOutcome) -> Failure | None:
+    """The first event that says more than that tasks were ended because the measurement reached its own time-out."""
+    events = merged(log.events)
+    if outcome.kind == "hang":
+        events = [one for one in events if one.kind not in ("cancelled", "exit")]
+    return next((one for one in events if (one.kind, one.message) != ("cancelled", "no reason given")), None)
 
 
 def _where_it_looked(path: Path) -> str | None:

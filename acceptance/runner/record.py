@@ -79,6 +79,8 @@ class LocateRecord:
 class RunRecord:
     """A run. nodes: name -> Slurm's state and, where it cannot be used, why. Times are UTC, ISO 8601.
 
+    infrastructure: why too few nodes can be used; trouble: what Slurm or the file system refused, which ended the run.
+
     purpose: accept (the scenario's tests judge the cluster) or locate (only the search, no test over all nodes).
     """
 
@@ -90,6 +92,7 @@ class RunRecord:
     nodes: dict[str, dict[str, str | None]] = field(default_factory=dict)
     infrastructure: str | None = None
     interrupted: str | None = None
+    trouble: str | None = None
     tests: list[TestRecord] = field(default_factory=list)
     locate: LocateRecord | None = None
 

@@ -82,6 +82,24 @@ _PROTECTED = (
 )
 
 
+_TOO_MUCH = "Requested node configuration is not available"
+
+
+def _asked_for(script: Path) -> str:
+    """What a script asks of each node, and where to compare it: for a job that no node can run."""
+    lines = script.read_text("utf-8", errors="replace").splitlines()
+    wanted = ("--nodes", "--ntasks-per-node", "--gres", "--nodelist")
+    asked = [
+        line.split(" ", 1)[1]
+        for line in lines
+        if line.startswith("#SBATCH ") and line.split(" ", 1)[1].startswith(wanted)
+    ]
+    return (
+        f"no nodes of the partition have what {script.name} asks for ({' '.join(asked)})."
+        " Hint: compare gpus_per_node and nodes of the scenario with Gres and CPUTot of `scontrol show node`"
+    )
+
+
 class Slurm:
     """The few commands this program needs. Raises ExternalError where one does not answer."""
 
@@ -111,6 +129,8 @@ class Slurm:
         except ExternalError as fault:
             if _CLOSED in str(fault):
                 raise ExternalError(f"sbatch: {_CLOSED}: {_PROTECTED}") from None
+            if _TOO_MUCH in str(fault):
+                raise ExternalError(f"sbatch: {_TOO_MUCH}: {_asked_for(script)}") from None
             raise
         found = re.match(r"(\d{1,10})(?:;|\s|$)", said)
         if found is None:
