@@ -25,6 +25,7 @@ from acceptance.errors import (
     ExternalError,
     InputError,
 )
+from acceptance.explain import add_explain_command
 from acceptance.history import (
     HISTORY_FILE,
     add_history_command,
@@ -114,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parse.add_argument("--json", action="store_true", help="print one JSON object a file")
     parse.set_defaults(do=_parse)
+    add_explain_command(commands)
     report = commands.add_parser("report", help="make the report of a run directory again from its files")
     report.add_argument("directory", type=Path, metavar="RUN_DIR")
     report.add_argument("--json", action="store_true", help="print report.json instead of the tables")

@@ -1,7 +1,8 @@
 """Writes the generated files: `python -m slipway.documentation` (`--check` only compares).
 
 docs/settings.md and clusters/settings.schema.json come from the model of the settings (slipway/settings/page.py),
-docs/checks.md from the rules and the questions of preflight, docs/nodes.md from the heads of the nodes' steps.
+docs/checks.md from the rules and the questions of preflight, docs/nodes.md from the heads of the nodes' steps,
+docs/causes.md from the table of known causes of `acceptance`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from slipway.causes_page import causes_page
 from slipway.commands_page import commands_page
 from slipway.errors import EXIT_GOOD, EXIT_NO
 from slipway.explain import ABOUT_ONE_FIELD, ABOUT_THE_FILE, Explanation, explanations
@@ -84,6 +86,7 @@ def generated() -> dict[Path, str]:
     return {
         FILES / "docs/settings.md": settings_page(),
         FILES / "docs/checks.md": checks_table(),
+        FILES / "docs/causes.md": causes_page(),
         FILES / "docs/commands.md": commands_page(),
         FILES / "docs/updates.md": updates_page(FILES / "docs/updates.md"),
         FILES / "docs/nodes.md": nodes_page(FILES),

@@ -221,3 +221,30 @@ def test_real_outputs_without_a_fault_name_no_cause() -> None:
         assert [one.id for one in parse_file(path).causes if not one.note and "too_many" not in path.stem] == [], (
             path.name
         )
+
+
+@pytest.mark.parametrize(("name", "code", "words"), [
+    ("05-efa-memlock", 1, "memory-registration: gpu-st-p5-1: registering memory"),
+    ("a0-libfabric-hook-name", 0, "no known cause"),
+])  # fmt: skip
+def test_explain(name: str, code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(CASES / f"{name}.txt")]) == code
+    assert words in capsys.readouterr().out
+    assert main(["explain", "--json", str(CASES / f"{name}.txt")]) == code
+    assert len(json.loads(capsys.readouterr().out)["causes"]) == code
+
+
+def test_explain_of_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "/nowhere.log", str(CASES / "05-efa-memlock.txt")]) == 2
+    out = capsys.readouterr()
+    assert "memory-registration" in out.out
+    assert "/nowhere.log: No such file" in out.err
+
+
+def test_json_of_the_releases_with_the_other_spelling() -> None:
+    text = (HERE / "data/own-h200x4-all_reduce.json").read_text()
+    old = text.replace("average_bus_bandwidth", "average_bus_bandwidith").replace('"bandwidth"', '"bandwidith"')
+    assert old != text
+    log = parse_bytes(old.encode())
+    assert log.complete
+    assert log.tables[0].average_busbw == pytest.approx(98.433779)

@@ -340,3 +340,73 @@ def test_zipapp_runs_with_the_system_python_alone(tmp_path: Path) -> None:
         done = subprocess.run([*argv, *options], env=env, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert words in done.stdout
+
+
+MEMLOCK = """\
+# Collective test starting: all_reduce_perf
+gpu-1:9:9 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 32 nics)
+
+gpu-1:9:99 [0] x:520 NCCL WARN NET/OFI Unable to register memory (type = 1) for device 0. RC: -12, Error: No memory
+gpu-1: Test NCCL failure common.cu:1012 'unhandled system error / '
+srun: error: gpu-1: tasks 0-7: Exited with exit code 3
+"""
+FAILED = {"state": "FAILED", "exit_code": 3, "kind": "failed", "message": "the job failed with exit code 3"}
+
+
+def test_the_headline_names_the_cause_and_not_the_exit_code(tmp_path: Path) -> None:
+    report = write_report(run_directory(tmp_path, text=MEMLOCK, outcome=FAILED))
+    assert report.summary.startswith("all_reduce: cause memory-registration: gpu-1: registering memory")
+    assert [one.id for one in report.tests[0].causes] == ["memory-registration"]
+    names = [check.name for check in report.tests[0].checks]
+    assert names[:3] == ["cause memory-registration", "job", "nccl-tests"]
+    for name in ("junit.xml", "report.html", "summary.md"):
+        assert "RC: -12" in (tmp_path / report.run_id / name).read_text().replace("\\", ""), name
+
+
+def test_the_headline_names_wrong_data_although_the_job_failed(tmp_path: Path) -> None:
+    text = (HERE / "data/cases/01-wrong-but-footer-FAILED.txt").read_text()
+    outcome = {**FAILED, "exit_code": 7, "message": "the job failed with exit code 7"}
+    report = build_report(run_directory(tmp_path, text=text, outcome=outcome))
+    assert report.summary.startswith("all_reduce: data: wrong data at 2 GiB (37 values out of place), 4 GiB")
+
+
+def test_the_headline_names_the_node_that_failed(tmp_path: Path) -> None:
+    text = (HERE / "data/cases/80-slurm-node-failure-real-order.txt").read_text()
+    outcome = {"state": "NODE_FAIL", "kind": "infrastructure", "message": "a node of the job failed"}
+    report = build_report(run_directory(tmp_path, text=text, outcome=outcome))
+    assert report.summary.startswith("all_reduce: cause node-failure: Slurm lost the node gpu-st-p5-2")
+
+
+def test_the_plugin_of_a_failed_job_is_named(tmp_path: Path) -> None:
+    text = MEMLOCK.replace(
+        "Selected provider is efa, fabric is efa (found 32 nics)", "No eligible providers were found"
+    )
+    text = text.replace(
+        "NET/OFI Unable to register memory (type = 1) for device 0.", "Failed to initialize any NET plugin"
+    )
+    text += (HERE / "data/90-SYNTH-v2.19-plain.txt").read_text()[:2500]
+    directory = run_directory(tmp_path, text=text, outcome=FAILED, scenario={"network": {"provider": "efa"}})
+    checks = {check.name: check.message for check in build_report(directory).tests[0].checks}
+    assert "the network plugin found no usable provider" in checks["cause no-provider"]
+    assert checks["network"].startswith("wrong transport: gpu-1: the network plugin found no usable provider")
+
+
+def test_the_runners_own_time_out_is_not_a_reason(tmp_path: Path) -> None:
+    text = "srun: error: gpu-1: task 0: Killed\n[2026-11-28T10:25:27.039] error: *** STEP 3.0 ON gpu-1 CANCELLED AT"
+    text += " 2026-11-28T10:25:27 DUE to SIGNAL Killed ***\n"
+    outcome = {"state": "FAILED", "exit_code": 124, "kind": "hang", "message": "it hangs"}
+    report = build_report(run_directory(tmp_path, text=text, outcome=outcome))
+    assert next(check.message for check in report.tests[0].checks if check.name == "job") == "it hangs (after 60 s)"
+    outcome = {"state": "CANCELLED", "exit_code": 0, "kind": "lost", "message": "someone cancelled the job"}
+    text = text.replace("srun: error: gpu-1: task 0: Killed\n", "")
+    report = build_report(run_directory(tmp_path, run_id="2", text=text, outcome=outcome))
+    assert report.summary == "all_reduce: job: someone cancelled the job; gpu-1: DUE to SIGNAL Killed"
+
+
+def test_what_slurm_refused_is_an_error_of_the_run(tmp_path: Path) -> None:
+    refused = "sbatch: Requested node configuration is not available: no nodes have what it asks for"
+    report = write_report(run_directory(tmp_path, trouble=refused, tests=[]))
+    assert (report.verdict, report.summary) == ("error", refused)
+    assert report.failures[0].what == refused
+    assert not [failure for failure in report.failures if "was not measured" in failure.what]
+    assert refused in (tmp_path / report.run_id / "junit.xml").read_text()
