@@ -13,6 +13,9 @@ import pytest
 
 from tests.loopback_slurm import loopback_slurm
 
+from .host import Host
+from .installed import install, step
+
 ROOT = Path(__file__).resolve().parents[2]
 END = 1_800_000_000.0  # of the block: 2027-01-15 08:00 UTC; EC2 ends its instances 1800 s before
 MINUTE = 60.0
@@ -137,3 +140,31 @@ def _until(seen: Callable[[], bool], seconds: float = 60) -> None:
     while not seen():
         assert time.monotonic() < until
         time.sleep(0.2)
+
+
+AWS = b"""#!/bin/sh
+printf '{"CapacityReservations": [{"CapacityReservationId": "%s", "State": "active", "EndDate": "%s"}]}\n' \\
+  cr-0123456789abcdef0 "$(date --utc --date='+80 min' +%Y-%m-%dT%H:%M:%SZ)"
+"""
+SLURM = b'#!/bin/sh\necho "$0 $*" >>/srv/calls\n'
+
+
+@pytest.mark.hosts
+def test_the_head_node_announces_the_end_in_shells_and_to_slurm(host: Host) -> None:
+    install(host)
+    host.put("/usr/local/bin/aws", AWS, 0o755)
+    for name in ("scontrol", "squeue"):
+        host.put(f"/usr/local/bin/{name}", SLURM, 0o755)
+    host.run(f"echo CAPACITY_BLOCKS=train={ID}=60 >>/etc/slipway/node.env")
+    step(host, "headnode/steps/29-block-end")
+    assert host.run("systemctl is-active slipway-block-end.timer").stdout == "active\n"
+    host.run("systemctl start slipway-block-end.service")
+    calls = host.run("cat /srv/calls").stdout
+    assert f"scontrol create reservation reservationname={NAME} starttime=" in calls
+    assert "squeue --noheader --states=running --partition=train" in calls
+    shown = host.run("bash --login -i -c true 2>/dev/null; bash --login -c 'echo no more'").stdout
+    assert shown.count("slipway: the capacity block of partition train ends") == 1
+    host.put("/usr/local/bin/aws", b"#!/bin/sh\necho 'Unable to locate credentials' >&2\nexit 253\n", 0o755)
+    host.run("systemctl start slipway-block-end.service; test -s /run/slipway/block-end")
+    journal = host.run("journalctl --unit slipway-block-end.service --output cat").stdout
+    assert "is not announced anew: Unable to locate credentials" in journal
