@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from conftest import REPOSITORY, LoopbackSlurm, make_scenario
 from test_acceptance_runner import command, finished, last_line
 
 from acceptance.runner.gpus import container_seconds, image_values, judge_gpus, judge_image
+from acceptance.runner.script import common_values, render
 from acceptance.scenario.load import read_scenario
 from acceptance.scenario.model import Scenario
 from headnode.containers.images import parse
@@ -148,3 +151,47 @@ def test_job_whose_containers_do_not_start_is_not_accepted(slurm: LoopbackSlurm,
         junit = (done.directory / "junit.xml").read_text()
         assert check["message"][:40] in junit
         image.write_bytes(b"image")
+
+
+SRUN = """#!/bin/sh
+case "$*" in
+  *run-nccl-tests.sh*) echo "in the image: $*" ;;
+  *nvidia-smi*) echo "gpus n1 8" ;;
+  *) exit "$(cat MEASURED)" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_job_runs_nccl_tests_in_the_image_after_a_good_measurement(tmp_path: Path, code: int) -> None:
+    image = tmp_path / "x.sqsh"
+    image.touch()
+    (tmp_path / "measured").write_text(str(code))
+    for name, text in (
+        ("srun", SRUN.replace("MEASURED", str(tmp_path / "measured"))),
+        ("all_reduce_perf", "#!/bin/sh\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    faults: list[str] = []
+    wanted = read_scenario(make_scenario(gpu_image=str(image), nccl_tests_paths=[str(tmp_path)]), faults)
+    assert faults == []
+    values = {
+        **common_values(wanted, [], "all_reduce", tmp_path),
+        **{"title": "t", "job_name": "j", "nodes": 1, "nodelist": "", "minutes": 6, "timeout_s": 30},
+        **{"arguments": "-b 8", "status_file": "all_reduce.status"},
+        **image_values(wanted, wanted.tests[0], tmp_path),
+    }
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n1"}
+    argv = ["bash", "-c", render("sweep.sbatch.j2", values)]
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == code, done.stderr
+    assert (tmp_path / "all_reduce.status").read_text() == f"exit={code}\n"
+    assert (tmp_path / "all_reduce.containers").read_text() == "gpus n1 8\n"
+    log = tmp_path / "all_reduce.container.out"
+    assert log.exists() == (code == 0)
+    if code == 0:
+        text = log.read_text()
+        assert f"--container-image={image} --container-mounts={tmp_path}:{tmp_path}" in text
+        assert f"{tmp_path}/run-nccl-tests.sh all_reduce_perf" in text
+        assert text.rstrip().endswith("-- -b 1073741824 -e 1073741824 -g 1 -c 1")
