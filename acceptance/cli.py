@@ -136,8 +136,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     output = f"a directory for each run is made here (default: {OUTPUT})"
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=output)
     drain = (
-        "drain the nodes that are slow or failed, with the reason; ParallelCluster then replaces their instances; one "
-        "that is drained already keeps its own reason"
+        "drain the nodes that are slow or failed, with the reason: one, or up to locate.drain_percent of the scenario "
+        "(10 %); ParallelCluster then replaces their instances; one that is drained already keeps its own reason"
     )
     parser.add_argument("--drain", action="store_true", help=drain)
     parser.add_argument("--json", action="store_true", help="print report.json instead of the tables")
@@ -264,7 +264,7 @@ def _conclude(campaign: Campaign, arguments: argparse.Namespace, trouble: Extern
     summary = report.summary if trouble is None else " ".join(str(trouble).split())
     say = partial(print, file=stream, flush=True)
     if arguments.drain:
-        drain_bad_nodes(report, Slurm(), say)
+        drain_bad_nodes(report, Slurm(), campaign.scenario.locate.drain_percent, say)
     if report.purpose == "accept":
         remember(_history(arguments), report, say)
     if arguments.upload:

@@ -170,7 +170,10 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
         "nccl_tests_paths": [f"{FSX_MOUNT}/nccl/nccl-tests"],  # the shared build; without one the image's are taken
         "gpu_image": gpu_image(settings),
         "queue_timeout_s": int(settings.acceptance.timeout_minutes * 60 * queue_share),
-        "locate": {"budget_s": int(settings.acceptance.timeout_minutes * 60 * locate_share)},
+        "locate": {
+            "budget_s": int(settings.acceptance.timeout_minutes * 60 * locate_share),
+            "drain_percent": settings.acceptance.drain_percent,
+        },
         "limits": [
             {
                 "collective": limit.collective,

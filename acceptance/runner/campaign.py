@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from acceptance.errors import ExternalError, Interrupted
+from acceptance.limits import measured_busbw
 from acceptance.runner.allocation import NAME
 from acceptance.runner.files import open_plain, write_whole
 from acceptance.runner.follow import Follower, JobOutcome
@@ -168,8 +169,17 @@ class Campaign:
             names = outcome.nodes or [node.name for node in nodes][: self.scenario.nodes]
             self._say(f"{test.name}: looking for the node to blame in pairs")
             self.record.locate = begin(self.scenario, test, names, self.slurm.groups())
+            self.record.locate.full_scale_busbw = self._reached(test, self.record.locate.size_bytes)
         if self.record.locate.test == test.name:
             self._search(self.record.locate, nodes)
+
+    def _reached(self, test: Test, size: int) -> float | None:
+        """What the run over all nodes reached at one size, None where it gave no figure."""
+        tables = self.judged[test.name].log.tables
+        row = tables[0].row(size) if tables else None
+        if row is None:
+            return None
+        return measured_busbw(test.collective, self.scenario.nodes * self.scenario.gpus_per_node, row)
 
     def _follow(self, test: Test, nodes: list[Node], log_path: Path, record: TestRecord | None) -> TestRecord:
         """Follow one test to its end: the job of an interrupted run if there is one, else a new job."""

@@ -12,27 +12,49 @@ from acceptance.errors import ExternalError
 from acceptance.report import Report
 from acceptance.report.model import NodeReport
 from acceptance.runner.slurm import Slurm
+from acceptance.text import plural
 
 _REASON_CHARACTERS = 200
 
 
-def drain_bad_nodes(report: Report, slurm: Slurm, say: Callable[[str], None]) -> None:
-    """Drain each slow or failed node of a report, with the reason. One that is drained or down keeps what it has."""
-    for node in report.nodes_that_are("slow", "failed"):
-        say(_drain(node, report, slurm))
+def drain_bad_nodes(report: Report, slurm: Slurm, percent: int, say: Callable[[str], None]) -> None:
+    """Drain each slow or failed node of a report, with the reason. One that is drained or down keeps what it has.
+
+    percent: share of the report's nodes that may be drained, one at least. So many bad nodes at once are rarely bad
+    each: a switch, a driver or a limit is the cause more often, and new instances would be slow as well.
+    """
+    bad = report.nodes_that_are("slow", "failed")
+    most = max(1, len(report.nodes) * percent // 100)
+    drained = 0
+    for node in bad:
+        if drained == most:
+            left = bad[bad.index(node) :]
+            names = ", ".join(one.name for one in left)
+            say(
+                f"{names}: NOT drained: {plural(len(bad), 'node')} of {len(report.nodes)} are bad, and a run drains at"
+                f" most {most} ({percent} %). Hint: look for a common cause first; to drain them all the same:"
+                f" scontrol update nodename={','.join(one.name for one in left)} state=drain reason=..., or a larger"
+                " acceptance.drain_percent in the settings (locate.drain_percent in a scenario)"
+            )
+            return
+        done, text = _drain(node, report, slurm)
+        drained += done
+        say(text)
 
 
-def _drain(node: NodeReport, report: Report, slurm: Slurm) -> str:
+def _drain(node: NodeReport, report: Report, slurm: Slurm) -> tuple[bool, str]:
+    """Return whether the node was drained now, and what to print."""
     name = node.name
     try:
         now = next((one for one in slurm.nodes(report.partition) if one.name == name), None)
         if now is not None and now.trouble:
-            return f"{name}: not drained: it is {now.trouble} already" + (f" ({now.reason})" if now.reason else "")
+            why = f" ({now.reason})" if now.reason else ""
+            return False, f"{name}: not drained: it is {now.trouble} already{why}"
         reason = " ".join(f"acceptance {report.run_id}: {node.verdict}: {node.evidence}".split())
         slurm.drain(name, reason[:_REASON_CHARACTERS])
     except ExternalError as fault:
-        return f"{name}: NOT drained: {fault}. Hint: only root and Slurm's administrators may"
-    return (
+        return False, f"{name}: NOT drained: {fault}. Hint: only root and Slurm's administrators may"
+    return True, (
         f"{name}: drained: ParallelCluster replaces its instance once its jobs have ended; with "
         f"health.terminate_drained_nodes: false it stays, and when it is repaired: scontrol update nodename={name} "
         "state=resume"

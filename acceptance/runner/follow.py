@@ -168,7 +168,7 @@ class Follower:
 
 
 # Nothing was measured, so nothing can be judged.
-_NOTHING_RAN = {
+NOTHING_RAN = {
     NOT_IN_CONTAINER: "nccl-tests ran on the host although a container was asked for (the log names the node)."
     " Hint: switch pyxis on for the compute nodes, or leave the scenario's container out",
     NOT_FOUND: "nccl-tests were not found on the compute nodes (the log lists where). Hint: build them, for example"
@@ -184,8 +184,8 @@ def meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
         return "done", "the job ended well"
     if state == "FAILED" and code in TIMED_OUT:
         return "hang", "the measurement did not end in its time: it hangs"
-    if state == "FAILED" and code in _NOTHING_RAN:
-        return "lost", _NOTHING_RAN[code]
+    if state == "FAILED" and code in NOTHING_RAN:
+        return "lost", NOTHING_RAN[code]
     if state == "FAILED":
         return "failed", f"the job failed with exit code {code}" + (f", signal {signal}" if signal else "")
     if state == "TIMEOUT":

@@ -36,7 +36,8 @@ class LocateRecord:
 
     sizes: bytes by collective; limits: [collective, nodes, GB/s]; pair_limit: the GB/s that a pair of the test's own
     collective must reach, None where unknown; relative: whether pairs are compared with each other as well; groups:
-    node -> its switch; full_scale_failed: whether a run over all nodes failed before (else none was measured).
+    node -> its switch; full_scale_failed: whether a run over all nodes failed before (else none was measured);
+    full_scale_busbw: what it reached in GB/s at the size that is measured, None where it gave no figure.
     """
 
     test: str
@@ -53,6 +54,7 @@ class LocateRecord:
     relative: bool = True
     groups: dict[str, str] = field(default_factory=dict)
     full_scale_failed: bool = True
+    full_scale_busbw: float | None = None
     ended: bool = False
     results: list[Result] = field(default_factory=list)
     commands: list[list[str]] = field(default_factory=list)
@@ -65,7 +67,8 @@ class LocateRecord:
 
     def fleet(self) -> Fleet:
         """What the search looks at."""
-        full_scale = FullScale(self.collective, failed=True) if self.full_scale_failed else None
+        full = FullScale(self.collective, failed=True, busbw=self.full_scale_busbw)
+        full_scale = full if self.full_scale_failed else None
         return Fleet(tuple(self.nodes), self.groups, full_scale)
 
     def rules(self) -> Rules:

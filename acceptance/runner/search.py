@@ -12,7 +12,7 @@ from acceptance.locate.model import Launch, Result, Verdict
 from acceptance.locate.planner import decide
 from acceptance.runner.allocation import IDLE_S, NAME, ROUNDS, STOP, Allocation
 from acceptance.runner.files import read_log, write_whole
-from acceptance.runner.follow import Follower, meaning
+from acceptance.runner.follow import NOTHING_RAN, Follower, meaning
 from acceptance.runner.record import LocateRecord
 from acceptance.runner.script import (
     KILL_AFTER_S,
@@ -101,10 +101,12 @@ class Search:
             reason = allocation.trouble or meaning("FAILED", allocation.ended(status), 0)[1]
             self.record.trouble = f"round {number + 1} gave no result: {reason}"
             return []
-        results = []
+        results, reasons = [], set[str]()
         for index, (launch, log) in enumerate(zip(launches, logs)):
-            outcome, busbw = _result(self.scenario, test, launch, self.directory / log, codes[index])
+            outcome, busbw, reason = _result(self.scenario, test, launch, self.directory / log, codes[index])
             results.append(Result(number, launch.kind, collective, launch.nodes, outcome, busbw, log))
+            reasons.add(reason)
+        self.record.trouble = self.record.trouble or common_trouble([*self.record.results, *results], reasons)
         return results
 
     def _test(self, collective: str) -> Test:
@@ -195,13 +197,24 @@ def _limit(scenario: Scenario, collective: str, count: int, size: int) -> float 
     return known[-1].fail_below_gb_per_s if known else None
 
 
-def _result(scenario: Scenario, test: Test, launch: Launch, path: Path, code: int) -> tuple[str, float | None]:
-    """The outcome by log and exit code (ok, hang, failed or 'wrong data'), and the bus bandwidth in GB/s.
+def common_trouble(results: list[Result], reasons: set[str]) -> str | None:
+    """Why no launch of the search can run, None if one did, or if the launches of this round failed differently.
 
-    A node alone uses no network, so its log is not checked for it.
+    reasons: of the launches of this round, each in words, empty where the log names none.
+    """
+    if len(results) < 2 or len(reasons) > 1 or any(result.outcome != "failed" for result in results):
+        return None
+    reason = next(iter(reasons), "")
+    return f"every launch failed for the same reason: {reason}" if reason else None
+
+
+def _result(scenario: Scenario, test: Test, launch: Launch, path: Path, code: int) -> tuple[str, float | None, str]:
+    """The outcome by log and exit code (ok, hang, failed or 'wrong data'), the bus bandwidth in GB/s, and the reason.
+
+    The reason is empty where the log names none. A node alone uses no network, so its log is not checked for it.
     """
     if code in TIMED_OUT:
-        return "hang", None
+        return "hang", None, ""
     log = read_log(path)
     count = len(launch.nodes)
     row = log.tables[0].row(test.max_bytes) if log.tables else None
@@ -209,7 +222,9 @@ def _result(scenario: Scenario, test: Test, launch: Launch, path: Path, code: in
     checks = judge_log(asked, test, log, count)
     bad = [c.name for c in checks if c.outcome == "fail" and not c.name.startswith("bandwidth")]
     if bad == ["data"]:
-        return "wrong data", None
+        return "wrong data", None, ""
     if code or row is None or bad:
-        return "failed", None
-    return "ok", measured_busbw(test.collective, count * scenario.gpus_per_node, row)
+        causes = [cause for cause in log.causes if not cause.weak and not cause.note]
+        named = f"{causes[0].cause}. Hint: {causes[0].repair}" if causes else ""
+        return "failed", None, NOTHING_RAN.get(code, named)
+    return "ok", measured_busbw(test.collective, count * scenario.gpus_per_node, row), ""

@@ -339,6 +339,7 @@ def _locate(top: _Reader, faults: list[str]) -> LocateSettings:
         factor=reader.number("factor", 0.1, 1.0, LocateSettings.factor),
         pair_limit_gb_per_s=reader.number("pair_limit_gb_per_s", 0, 1e6, None),
         collectives=_pair_collectives(reader),
+        drain_percent=reader.whole("drain_percent", 1, 100, LocateSettings.drain_percent),
     )
     reader.close()
     return settings

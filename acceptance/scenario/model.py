@@ -123,7 +123,8 @@ class LocateSettings:
     scenario may give `budget_s` instead, seconds for all rounds together. factor: a result below
     `factor` times the level of the healthy, and six MADs below it, is slow; 0.94 is six times the least MAD that
     counts, 1 %. pair_limit_gb_per_s: if it is set, it alone decides which pair is bad. collectives: what the pairs may
-    run; empty: the failed test's, and alltoall where the scenario measures it.
+    run; empty: the failed test's, and alltoall where the scenario measures it. drain_percent: share of the nodes that
+    were searched that `--drain` may drain, one node at least.
     """
 
     enabled: bool = True
@@ -135,6 +136,7 @@ class LocateSettings:
     factor: float = 0.94
     pair_limit_gb_per_s: float | None = None
     collectives: tuple[str, ...] = ()
+    drain_percent: int = 10
 
 
 @dataclass(frozen=True)

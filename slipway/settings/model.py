@@ -421,6 +421,12 @@ class Acceptance(Part):
     iterations: int = key("measurements of each size", default=20, ge=1, le=1000)
     # CloudFormation gives a custom resource one hour.
     timeout_minutes: int = key("for the whole acceptance", default=30, ge=10, le=50)
+    drain_percent: int = key(
+        "`--drain` of `acceptance run` and `locate` drains at most so many percent of the measured nodes, one at least",
+        default=10,
+        ge=1,
+        le=100,
+    )
     limits: tuple[Limit, ...] = keys("your own limits", shown="those of `acceptance/limits/limits.json`")
 
 

@@ -71,7 +71,12 @@ def scenario() -> dict[str, Any]:
         "limits": [
             {"collective": "all_reduce", **limit, "source": f"links of {LINK_MBIT:g} Mbit/s", "date": "2026-11-28"}
         ],
-        "locate": {"iterations": 1, "pair_timeout_s": PAIR_TIMEOUT_S, "pair_limit_gb_per_s": LIMIT_GB_PER_S},
+        "locate": {
+            "iterations": 1,
+            "pair_timeout_s": PAIR_TIMEOUT_S,
+            "pair_limit_gb_per_s": LIMIT_GB_PER_S,
+            "drain_percent": 25,
+        },
     }
 
 

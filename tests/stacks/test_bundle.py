@@ -163,7 +163,7 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
         ],
         "nccl_tests_paths": ["/fsx/nccl/nccl-tests"],
         "queue_timeout_s": 180,
-        "locate": {"budget_s": 420},
+        "locate": {"budget_s": 420, "drain_percent": 10},
         "limits": [],
     }
 
