@@ -18,10 +18,6 @@ COLLECTIVES = (
     "sendrecv",
 )
 
-BASES = ("scenario", "measured", "provisional", "derived", "baseline")
-"""What a limit rests on: the scenario; what others measured; one measurement or a figure without an address; the rates
-of the instance type; the good runs of this site."""
-
 ROUND_OVERHEAD_S = 20  # seconds to start and end a round of the search
 
 
@@ -64,7 +60,9 @@ class Limit:
     """A limit of the out-of-place bus bandwidth at one size, in GB/s.
 
     nodes_min..nodes_max: node counts it holds for. Below `fail_below` is a failure, below `warn_below` a warning.
-    note: between which known ones it was interpolated, None if it was not. basis: what it rests on, one of BASES.
+    note: between which known ones it was interpolated, None if it was not. basis: what it rests on: `scenario`,
+    `measured` (by others), `provisional` (one measurement of others, or a figure without an address), `derived` (from the
+    rates of the instance type) or `baseline` (the good runs of this site).
     """
 
     collective: str
