@@ -61,8 +61,8 @@ class Limit:
 
     nodes_min..nodes_max: node counts it holds for. Below `fail_below` is a failure, below `warn_below` a warning.
     note: between which known ones it was interpolated, None if it was not. basis: what it rests on: `scenario`,
-    `measured` (by others), `provisional` (one measurement of others, or a figure without an address), `derived` (from the
-    rates of the instance type) or `baseline` (the good runs of this site).
+    `measured` (by others), `provisional` (one measurement of others, or a figure without an address), `derived` (from
+    the rates of the instance type) or `baseline` (the good runs of this site).
     """
 
     collective: str
