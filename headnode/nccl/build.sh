@@ -120,16 +120,18 @@ build::all() { # KIND NCCL_VERSION OFI_VERSION RELEASE
     plugin=$(find -L "$BUILD_IMAGE_PLUGIN" -name 'libnccl-net*.so' -printf '%h\n' -quit 2>/dev/null || true)
   fi
   build::tests "$tests" "$4" "$plugin"
+  build::trim
   printf '%s\n' "kind=$1" "nccl=$2" "ofi=$3" "tests=$tests" "archs=$(env::get NCCL_GPU_ARCHS)" \
     "cuda=$(build::cuda_version)" >"$BUILD_WORK/stage/.facts"
   printf 'v%s\n' "$2" >"$BUILD_WORK/stage/.nccl_version"
 }
 
-# make of a project with CUDA code, through ccache where that is installed.
+# make of a project with CUDA code, through ccache where that is installed. The build directory has another name each
+# time: CCACHE_BASEDIR makes its paths relative, so that later builds and other versions find what did not change.
 build::make() { # DIRECTORY [ARGUMENT ...]
   local nvcc=$BUILD_CUDA/bin/nvcc arch flags=()
   if command -v ccache >/dev/null; then
-    export CCACHE_DIR=$SLIPWAY_CACHE_DIR/ccache
+    export CCACHE_DIR=$SLIPWAY_CACHE_DIR/ccache CCACHE_BASEDIR=$BUILD_WORK
     nvcc="ccache $nvcc"
   fi
   for arch in $(env::get NCCL_GPU_ARCHS); do
@@ -167,4 +169,18 @@ build::tests() { # VERSION RELEASE PLUGIN_DIRECTORY
   NVCC_APPEND_FLAGS="-Xlinker --disable-new-dtags -Xlinker -rpath -Xlinker $path" \
     build::make "$BUILD_WORK/nccl-tests" MPI=1 "MPI_HOME=$BUILD_MPI" "NCCL_HOME=$BUILD_WORK/stage"
   cp "$BUILD_WORK"/nccl-tests/build/*_perf "$BUILD_WORK/stage/nccl-tests/"
+}
+
+# Removes what nothing loads: the static library (two fifths of a version) and libtool's files. The plugin's installer
+# links the same objects under each name that some NCCL looks for: one file stays, the other names become links to it.
+# An older plugin has a separate tuner without the network plugin's symbols: it stays as it is.
+build::trim() {
+  local directory=$BUILD_WORK/stage/plugin/lib file
+  rm -f "$BUILD_WORK"/stage/lib/*_static.a "$directory"/*.la
+  [ -f "$directory/libnccl-net-ofi.so" ] || return 0
+  for file in "$directory"/libnccl-*.so; do
+    if [ "${file##*/}" != libnccl-net-ofi.so ] && grep --quiet ncclNetPlugin_v "$file"; then
+      ln --symbolic --force libnccl-net-ofi.so "$file"
+    fi
+  done
 }

@@ -77,6 +77,16 @@ def test_the_plugin_is_aws_own_and_knows_its_final_place(built: Host) -> None:
     built.run(f"test -s {RELEASE}/plugin/share/aws-ofi-nccl/xml/p4d-24xl-topo.xml")
 
 
+def test_what_nothing_loads_is_not_copied(built: Host) -> None:
+    assert built.run(
+        f"cd {RELEASE} && ls lib && cd plugin/lib && find . -type f && find . -type l -printf '%f %l\\n' | sort"
+    ).stdout == (
+        "libnccl.so\nlibnccl.so.2\nlibnccl.so.2.28.7\n./libnccl-net-ofi.so\n"
+        "libnccl-net.so libnccl-net-ofi.so\nlibnccl-ofi-tuner.so libnccl-net-ofi.so\n"
+        "libnccl-tuner-ofi.so libnccl-net-ofi.so\n"
+    )
+
+
 def test_a_version_that_is_whole_is_not_built_again(built: Host) -> None:
     before = built.run(f"find {RELEASE} -printf '%p %T@\\n' | sort").stdout
     out = built.run(GUIDE).stdout
@@ -93,14 +103,16 @@ def test_list_says_what_there_is_to_everyone(built: Host) -> None:
 
 def test_other_gpus_get_a_version_of_their_own_beside_it(built: Host) -> None:
     setting(built, NCCL_GPU_ARCHS="90 100")
-    built.put("/usr/local/bin/ccache", b'#!/bin/bash\necho "$*" >>/srv/ccache\nexec "$@"\n', 0o755)
+    built.put("/usr/local/bin/ccache", b'#!/bin/bash\necho "$CCACHE_BASEDIR $*" >>/srv/ccache\nexec "$@"\n', 0o755)
     inode = built.run(f"stat -c %i {RELEASE}/lib/libnccl.so.2.28.7").stdout
     built.run(GUIDE)
     built.run("cp /opt/slipway/current/node.env /etc/slipway/; rm /usr/local/bin/ccache")
     assert built.run("readlink /fsx/nccl/current").stdout == "versions/2.28.7-1_1.17.2.2\n"
     assert built.run(f"stat -c %i {RELEASE}/lib/libnccl.so.2.28.7").stdout == inode
     assert "sm_90 sm_100" in built.run("grep -a -o 'device code for [^g]*' /fsx/nccl/current/lib/libnccl.so").stdout
-    assert "/usr/local/cuda/bin/nvcc" in built.run("cat /srv/ccache").stdout
+    # Without a base directory the random name of the build directory would be part of what ccache looks up.
+    base, compiler = built.run("head -1 /srv/ccache").stdout.split()[:2]
+    assert (base.partition("/slipway-nccl.")[1], compiler) == ("/slipway-nccl.", "/usr/local/cuda/bin/nvcc")
     # Back to the first one, and forward again.
     assert built.run(f"{INSTALL} --rollback; readlink /fsx/nccl/current").stdout.endswith("versions/2.28.7-1_1.17.2\n")
     assert state(built)["detail"] == f"NCCL 2.28.7-1 with the plugin 1.17.2 in {RELEASE}"

@@ -24,7 +24,7 @@ INSTANCE_TYPE: Place = ("head_node", "instance_type")
 HEAD_NODE_MIN_MEMORY_GIB = 8  # Slurm's controller, Prometheus and the exporters together
 NODES_PER_GIB, OS_GIB, MOST_GIB = 25, 0.6, 16  # HeadNodeMemorySizeValidator
 BUILD_GIB_PER_JOB = 2  # a CUDA library with 15 nvcc jobs peaked at 31.8 GiB: NVIDIA/cccl pull request 11160, 2026-09
-BUILD_CPU_MINUTES = 40  # one GPU architecture of NCCL, nvcc 13.0, 2 CPUs: measured by Slipway, 2026-11
+BUILD_CPU_MINUTES = 63  # 16 jobs took 3.94 minutes for one GPU architecture: docs/measurements.md
 NODES_START_MINUTES = 5  # compute nodes boot meanwhile; Slipway's own low estimate
 # Share of acceptance.timeout_minutes for waiting until nccl-tests are built. Not added to the share of the queue: nodes
 # boot meanwhile.
@@ -79,7 +79,7 @@ def head_node_gpu(s: Settings) -> Iterator[Finding]:
     why="ParallelCluster's images have no nccl-tests: the head node builds them, with NCCL, while the compute "
     "nodes start. Acceptance waits a fifth of its time for that and then ends without a measurement.",
     source="headnode/nccl/build.sh: one nvcc a vCPU, but 2 GiB each (NVIDIA/cccl pull request 11160: 31.8 GiB "
-    "with 15 jobs); about 40 CPU minutes for each GPU architecture, measured with nvcc 13.0",
+    "with 15 jobs); about 63 CPU minutes for each GPU architecture (docs/measurements.md)",
     keys=("head_node.instance_type", "queues.instance_type", "acceptance.scenario", "acceptance.timeout_minutes"),
 )
 def head_node_nccl_build(s: Settings) -> Iterator[Finding]:
