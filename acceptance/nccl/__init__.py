@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -56,26 +56,35 @@ def parse_bytes(data: bytes) -> Log:
     return parse_stream(io.BytesIO(data))
 
 
-def parse_stream(stream: BinaryIO | io.RawIOBase) -> Log:
-    """Read a log from a binary stream, of any size, with constant memory.
+def parse_stream(*streams: BinaryIO | io.RawIOBase) -> Log:
+    """Read a log from a binary stream, of any size, with constant memory; or from several, one after another.
 
-    Where the stream can be read again, a complete log is read once and quickly; any other is read again, thoroughly.
+    Where the streams can be read again, a complete log is read once and quickly; any other is read again, thoroughly.
     """
-    start = stream.tell() if stream.seekable() else None
-    first, chunks = _plain(stream)
+    starts = [stream.tell() for stream in streams] if all(stream.seekable() for stream in streams) else None
+    first, chunks = _plain(streams)
     if looks_like_json(first):
         return read_json(_again(first, chunks))
-    reader = _read_text(_again(first, chunks), thorough=start is None)
+    reader = _read_text(_again(first, chunks), thorough=starts is None)
     log = reader.end()
-    if start is not None and (reader.doubtful or not log.complete):
-        stream.seek(start)
-        log = _read_text(_again(*_plain(stream)), thorough=True).end()
+    if starts is not None and (reader.doubtful or not log.complete):
+        for stream, start in zip(streams, starts):
+            stream.seek(start)
+        log = _read_text(_again(*_plain(streams)), thorough=True).end()
     return log
 
 
-def _plain(stream: BinaryIO | io.RawIOBase) -> tuple[bytes, Iterator[bytes]]:
-    chunks = _chunks(stream)
+def _plain(streams: Sequence[BinaryIO | io.RawIOBase]) -> tuple[bytes, Iterator[bytes]]:
+    chunks = _joined(streams)
     return plain_chunks(next(chunks, b""), chunks)
+
+
+def _joined(streams: Sequence[BinaryIO | io.RawIOBase]) -> Iterator[bytes]:
+    """Read one stream after another; each begins a new line."""
+    for number, stream in enumerate(streams):
+        if number:
+            yield b"\n"
+        yield from _chunks(stream)
 
 
 def _read_text(chunks: Iterator[bytes], thorough: bool) -> TextReader:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import stat
-from contextlib import suppress
+import tempfile
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from acceptance.nccl import Log, parse_stream
 
+_MOST_DEBUG_FILES = 20_000  # one a process
 MOST = 256 << 20  # bytes of one file; run.json of 1,000 nodes has some hundred thousand
 
 
@@ -34,12 +39,57 @@ def read_plain(path: Path) -> str:
 
 
 def read_log(path: Path) -> Log:
-    """Read a log of the run directory; a job that never started has none."""
+    """Read a log of the run directory with what belongs to it; a job that never started has none.
+
+    Next to NAME.out are NAME.nccl, what NCCL wrote for debugging (NAME.debug has a file of each process while the job
+    runs, and if it was killed), and NAME.json, the table as nccl-tests wrote it.
+    """
+    with ExitStack() as stack:
+        streams = [_open_log(stack, path), _open_debug(stack, path)]
+        log = parse_stream(*[stream for stream in streams if stream is not None] or [io.BytesIO()])
+        table = _open_log(stack, path.with_suffix(".json"))
+        if table is not None:
+            _take_table(log, parse_stream(table))
+    return log
+
+
+def _open_log(stack: ExitStack, path: Path) -> BinaryIO | io.RawIOBase | None:
     try:
-        with os.fdopen(open_plain(path), "rb", buffering=0) as stream:
-            return parse_stream(stream)
+        return stack.enter_context(os.fdopen(open_plain(path), "rb", buffering=0))
     except OSError:
-        return Log()
+        return None
+
+
+def _open_debug(stack: ExitStack, path: Path) -> BinaryIO | io.RawIOBase | None:
+    """Open what NCCL wrote for debugging; the files of a job that was killed are joined here."""
+    whole, folder = path.with_suffix(".nccl"), path.with_suffix(".debug")
+    if whole.exists() or folder.is_symlink() or not folder.is_dir():
+        return _open_log(stack, whole)
+    joined: BinaryIO = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+    with suppress(OSError):
+        for file in sorted(folder.iterdir())[:_MOST_DEBUG_FILES]:
+            with ExitStack() as one:
+                stream = _open_log(one, file)
+                if stream is not None:
+                    shutil.copyfileobj(stream, joined)
+                    joined.write(b"\n")  # behind a line that the kill cut
+    joined.seek(0)
+    return joined
+
+
+def _take_table(log: Log, written: Log) -> None:
+    """Put the table that nccl-tests wrote as JSON in the place of the printed one: no other text can be in it.
+
+    Not where several were printed: then the processes never met, and each wrote a file.
+    """
+    if len(log.tables) > 1 or not written.complete:
+        return
+    table = written.tables[0]
+    if log.tables:
+        table.collective = log.tables[0].collective or table.collective
+        table.reduced_max_bytes = log.tables[0].reduced_max_bytes
+    log.tables = [table]
+    log.devices = log.devices or written.devices
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -64,7 +64,7 @@ def _checks(scenario: Scenario, test: Test, outcome: JobOutcome | None, log: Log
 
 
 def _causes(log: Log, notes: bool = False) -> list[Check]:
-    """The causes that the log names: the roots, or what follows from an unknown one if there is none.
+    """The causes that the log names: the roots, or else what follows from an unknown one.
 
     notes: also what is no failure, but may explain a low bandwidth or a wrong network.
     """

@@ -32,7 +32,13 @@ lacking=''
 for found in "${candidates[@]}" "$(command -v "${program}_mpi" || true)" "$(command -v "$program" || true)"; do
   [[ -n $found && -x $found ]] || continue
   missing=$(ldd "$found" 2>/dev/null | sed --quiet 's/[[:space:]]*=> not found.*//p' || true)
-  if [[ -z $missing ]]; then exec "$found" "$@"; fi
+  if [[ -z $missing ]]; then
+    # ACCEPTANCE_JSON: where the job wants the program's JSON, which nccl-tests 2.17.3 and newer write.
+    if [[ -n ${ACCEPTANCE_JSON:-} ]] && grep --quiet --text --fixed-strings -e '-J,--output_file' "$found"; then
+      set -- "$@" -J "$ACCEPTANCE_JSON"
+    fi
+    exec "$found" "$@"
+  fi
   lacking+="; $found lacks $(printf '%s' "$missing" | tr --squeeze-repeats '[:space:]' ' ')"
 done
 say "no $program in the container on $(hostname); looked in: ${directories[*]} and the PATH$lacking. Hint: take an image with nccl-tests, or name their directory in the scenario's nccl_tests_paths"

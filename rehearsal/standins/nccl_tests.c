@@ -7,6 +7,7 @@
  * One source makes both programs: the collective is chosen by -DCOLLECTIVE=0 (all_reduce) or 1 (alltoall).
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <getopt.h>
 #include <glob.h>
 #include <inttypes.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,7 +41,10 @@ static const int VALUES = 7; /* inputs are 0..6: sums over any number of ranks b
 struct options {
   size_t min_bytes, max_bytes, step_bytes;
   int step_factor, iterations, warmup, cycles, check, average, timeout_s, gpus, threads, aggregate;
+  const char *output; /* -J */
 };
+
+static FILE *json; /* open in rank 0 with -J; like nccl-tests', it is whole only after a regular end */
 
 struct world {
   int rank, ranks, local_rank;
@@ -82,6 +87,7 @@ static void usage(FILE *out) {
           "\t[-n,--iters <count>] [-m,--agg_iters <count>] [-w,--warmup_iters <count>] [-N,--run_cycles <count>]\n"
           "\t[-c,--check <count>] [-o,--op sum] [-d,--datatype float] [-a,--average <0/1/2/3>]\n"
           "\t[-T,--timeout <seconds>] [-h,--help]\n"
+          "\t[-J,--output_file <file> write output to filepath, if accessible.]\n"
           "\tAccepted, without meaning here: -p -z -y -G -R -r\n",
           PROGRAM);
 }
@@ -142,6 +148,7 @@ static int read_option(int flag, const char *value, struct options *o) {
     case 'T': return read_count(value, 0, &o->timeout_s);
     case 'g': return read_count(value, 1, &o->gpus);
     case 't': return read_count(value, 1, &o->threads);
+    case 'J': o->output = value; return EXIT_NONE;
     case 'o': return require_word('o', value, "sum");
     case 'd': return require_word('d', value, "float");
     case 'p': case 'z': case 'y': case 'G': case 'R': case 'r': return EXIT_NONE;
@@ -155,12 +162,12 @@ static const struct option LONG_OPTIONS[] = {
     {"warmup_iters", 1, 0, 'w'}, {"run_cycles", 1, 0, 'N'}, {"parallel_init", 1, 0, 'p'}, {"check", 1, 0, 'c'},
     {"op", 1, 0, 'o'},         {"datatype", 1, 0, 'd'},     {"root", 1, 0, 'r'},         {"blocking", 1, 0, 'z'},
     {"stream_null", 1, 0, 'y'}, {"timeout", 1, 0, 'T'},     {"cudagraph", 1, 0, 'G'},    {"average", 1, 0, 'a'},
-    {"local_register", 1, 0, 'R'}, {"help", 0, 0, 'h'},     {0, 0, 0, 0}};
+    {"local_register", 1, 0, 'R'}, {"output_file", 1, 0, 'J'}, {"help", 0, 0, 'h'},     {0, 0, 0, 0}};
 
 static int read_options(int argc, char **argv, const struct world *w, struct options *o) {
   int flag;
   opterr = w->rank == 0;
-  while ((flag = getopt_long(argc, argv, "t:g:b:e:i:f:n:m:w:N:p:c:o:d:r:z:y:T:G:a:R:h", LONG_OPTIONS, NULL)) != -1) {
+  while ((flag = getopt_long(argc, argv, "t:g:b:e:i:f:n:m:w:N:p:c:o:d:r:z:y:T:G:a:R:J:h", LONG_OPTIONS, NULL)) != -1) {
     if (flag == 'h' || flag == '?') {
       if (w->rank == 0) usage(stdout);
       return flag == 'h' ? -1 : EXIT_USAGE;
@@ -198,6 +205,59 @@ static int check_devices(const struct world *w, const struct options *o) {
     printf(" .. %s pid %d: Test failure nccl_tests.c:%d\n", w->host, (int)getpid(), __LINE__);
   }
   return EXIT_INVALID;
+}
+
+static void write_text(const char *text) {
+  fputc('"', json);
+  for (; *text != '\0'; text++) {
+    if (*text == '\n') fputs("\\n", json);
+    else if (*text == '\t') fputs("\\t", json);
+    else if ((unsigned char)*text >= 0x7f || (unsigned char)*text <= 0x1f) break; /* nccl-tests stops there too */
+    else {
+      if (strchr("\"\\/", *text) != NULL) fputc('\\', json);
+      fputc(*text, json);
+    }
+  }
+  fputc('"', json);
+}
+
+/* Arguments, the whole environment and the sizes, as jsonOutputInit and writeDeviceReport of nccl-tests 2.19 do. */
+static void begin_json(const struct world *w, const struct options *o, char **argv) {
+  const char *end = o->output == NULL ? NULL : strrchr(o->output, '.');
+  if (w->rank != 0 || end == NULL || strcasecmp(end, ".json") != 0) return;
+  char path[PATH_MAX];
+  snprintf(path, sizeof path, "%s", o->output);
+  json = fopen(path, "wx");
+  for (int number = 0; json == NULL && errno == EEXIST; number++) {
+    snprintf(path, sizeof path, "%.4000s.%d", o->output, number);
+    json = fopen(path, "wx");
+  }
+  if (json == NULL) {
+    printf("# skipping json output; %s not accessible\n", path);
+    return;
+  }
+  printf("# Writing JSON output to %s\n", path);
+  fputs("{\"version\":1,\"args\":[", json);
+  for (char **arg = argv; *arg != NULL; arg++) {
+    if (arg != argv) fputc(',', json);
+    write_text(*arg);
+  }
+  fputs("],\"env\":[", json);
+  for (char **entry = environ; *entry != NULL; entry++) {
+    if (entry != environ) fputc(',', json);
+    write_text(*entry);
+  }
+  int factor = o->step_factor > 1;
+  fprintf(json, "],\"nccl_version\":0,\"config\":{\"minimum_bytes\":%zu,\"maximum_bytes\":%zu,\"%s\":%zu,\"devices\":[]},"
+          "\"results\":[", o->min_bytes, o->max_bytes, factor ? "step_factor" : "step_bytes",
+          factor ? (size_t)o->step_factor : o->step_bytes);
+}
+
+static void write_side(const char *name, const struct outcome *side) {
+  fprintf(json, ",\"%s\":{\"time\":%f,\"alg_bw\":%f,\"bus_bw\":%f,\"nwrong\":", name, side->time_us, side->algbw,
+          side->busbw);
+  if (side->wrong < 0) fputs("null}", json);
+  else fprintf(json, "%f}", (double)side->wrong);
 }
 
 static void print_header(const struct options *o) {
@@ -326,11 +386,14 @@ static struct outcome measure(const struct world *w, const struct options *o, co
   return out;
 }
 
-static void print_lead(const struct world *w, size_t bytes) {
+static void print_lead(const struct world *w, size_t bytes, int first) {
   size_t ranks = (size_t)w->ranks;
   size_t count = COLLECTIVE == ALL_REDUCE ? bytes / sizeof(float) : bytes / sizeof(float) / ranks;
   size_t size = (COLLECTIVE == ALL_REDUCE ? count : count * ranks) * sizeof(float);
   printf("%12zu  %12zu  %8s  %6s  %6d", size, count, "float", COLLECTIVE == ALL_REDUCE ? "sum" : "none", -1);
+  if (json != NULL)
+    fprintf(json, "%s{\"size\":%zu,\"count\":%zu,\"type\":\"float\",\"redop\":\"%s\",\"root\":\"    -1\"",
+            first ? "" : ",", size, count, COLLECTIVE == ALL_REDUCE ? "sum" : "none");
 }
 
 struct totals {
@@ -347,18 +410,20 @@ static void add(struct totals *t, const struct outcome *side) {
 
 static void run_size(const struct world *w, const struct options *o, const struct buffers *b, size_t bytes,
                      struct totals *totals) {
-  if (w->rank == 0) print_lead(w, bytes);
+  if (w->rank == 0) print_lead(w, bytes, totals->sides == 0);
   for (int side = OUT_OF_PLACE; side <= IN_PLACE; side++) {
     alarm((unsigned)o->timeout_s);
     struct outcome out = measure(w, o, b, bytes, side);
     add(totals, &out);
     if (w->rank == 0) print_side(&out);
+    if (json != NULL) write_side(side == OUT_OF_PLACE ? "out_of_place" : "in_place", &out);
   }
   alarm(0);
   if (w->rank == 0) {
     printf("\n");
     fflush(stdout);
   }
+  if (json != NULL) fputc('}', json);
 }
 
 static size_t next_size(const struct options *o, size_t bytes) {
@@ -374,6 +439,13 @@ static int print_footer(const struct world *w, const struct totals *t) {
     printf("# Out of bounds values : %" PRId64 " %s\n# Avg bus bandwidth    : %g %s\n#\n"
            "# Collective test concluded: %s\n#\n\n",
            t->wrong, t->wrong ? "FAILED" : "OK", average, floor_text == NULL ? "" : slow ? "FAILED" : "OK", PROGRAM);
+  if (json != NULL) {
+    fprintf(json, "],\"out_of_bounds\":{\"count\":%" PRId64 ",\"okay\":\"%s\"},\"average_bus_bandwidth\":{\"bandwidth\":%f,"
+            "\"okay\":\"%s\"},\"errors\":[\"\"]}", t->wrong, t->wrong ? "false" : "true", average,
+            floor_text == NULL ? "unchecked" : slow ? "false" : "true");
+    fclose(json);
+    json = NULL;
+  }
   return t->wrong || slow ? EXIT_DATA : EXIT_NONE;
 }
 
@@ -423,6 +495,7 @@ int main(int argc, char **argv) {
     snprintf(timeout_message, sizeof timeout_message, "%s: Test timeout (%ds) nccl_tests.c:%d\n", w.host, o.timeout_s,
              __LINE__);
     signal(SIGALRM, on_timeout);
+    begin_json(&w, &o, argv);
     if (w.rank == 0) print_header(&o);
     rc = check_devices(&w, &o);
   }

@@ -11,6 +11,7 @@ from conftest import HERE
 from acceptance.causes import Cause, Finding, cause_of, known_causes
 from acceptance.cli import main
 from acceptance.nccl import parse_bytes, parse_file
+from acceptance.runner.files import read_log
 
 CASES = HERE / "data/cases"
 ROWS = known_causes()
@@ -248,3 +249,28 @@ def test_json_of_the_releases_with_the_other_spelling() -> None:
     log = parse_bytes(old.encode())
     assert log.complete
     assert log.tables[0].average_busbw == pytest.approx(98.433779)
+
+
+def test_a_log_is_read_with_what_nccl_and_nccl_tests_wrote_next_to_it(tmp_path: Path) -> None:
+    out = tmp_path / "a.out"
+    text = (HERE / "data/own-h200x4-all_reduce-with-J.txt").read_text()
+    out.write_text(text.replace("    float  ", "    flo\nother text at ", 3))  # rows that another process cut
+    assert not read_log(out).complete
+    (tmp_path / "a.json").write_text((HERE / "data/own-h200x4-all_reduce.json").read_text())
+    whole = read_log(out)
+    assert whole.complete
+    assert len(whole.tables[0].rows) == 28
+    assert len(whole.devices) == 4
+    (tmp_path / "a.debug").mkdir()  # of a job that was killed before it joined them
+    for host in ("n1", "n2"):
+        (tmp_path / f"a.debug/{host}.7").write_text(f"{host}:7:7 [0] NCCL INFO Using network Socket")
+    assert sorted(read_log(out).network.hosts) == ["n1", "n2"]
+    (tmp_path / "a.nccl").write_text(
+        "n3:7:7 [0] x.cc:1 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on x\n"
+    )
+    joined = read_log(out)
+    assert [one.id for one in joined.causes] == ["duplicate-gpu"]
+    assert not joined.network.hosts
+    cut = (HERE / "data/own-h200x4-all_reduce.json").read_text()
+    (tmp_path / "a.json").write_text(cut[: len(cut) // 2])
+    assert not read_log(out).complete

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HERE, REPOSITORY, Finished, LoopbackSlurm, make_scenario
+from conftest import HERE, NODES, REPOSITORY, Finished, LoopbackSlurm, make_scenario
+
+from acceptance.nccl import parse_bytes
 
 pytestmark = pytest.mark.hosts
 Accept = Callable[..., Finished]
@@ -36,7 +38,7 @@ def with_test(**changes: Any) -> dict[str, Any]:
 
 
 def test_accepted(accept: Accept) -> None:
-    done = accept(make_scenario())
+    done = accept(make_scenario(environment={"TESTPROG_NCCL": "Using network Socket"}))
     assert done.code == 0, done.out + done.err
     assert last_line(done) == "[RESULT] SUCCESS"
     assert done.report["verdict"] == "accepted"
@@ -45,6 +47,15 @@ def test_accepted(accept: Accept) -> None:
     assert len(done.out.splitlines()) < 60
     for name in ("report.json", "junit.xml", "report.html", "scenario.json", "all_reduce.sbatch", "all_reduce.out"):
         assert (done.directory / name).stat().st_size > 0
+    written = (done.directory / "all_reduce.json").read_text()
+    assert '"env":[]' in written
+    assert "SECRET" not in written
+    assert parse_bytes(written.encode()).complete
+    assert (done.directory / "all_reduce.nccl").read_text().count("NCCL INFO") == NODES * 2  # each process in its file
+    assert "NCCL INFO" not in (done.directory / "all_reduce.out").read_text()
+    assert done.report["tests"][0]["network"]["networks"] == ["Socket"]
+    left = {path.name for path in done.directory.iterdir() if path.suffix in (".debug",) or ".raw." in path.name}
+    assert not left
     suites = ElementTree.parse(done.directory / "junit.xml").getroot()  # noqa: S314 - written by the run above
     assert suites.find(".//failure") is None
 
