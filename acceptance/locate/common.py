@@ -22,14 +22,13 @@ class Common:
     """What the pairs of good nodes show in one collective; made by `common_of`.
 
     fine: the bandwidths of good nodes with each other. bad: the pairs that were always bad, and that no switch
-    explains. erratic: nodes that are good with some and bad with others. islands: groups of nodes that are good with
-    each other and bad with all others; empty where there is no sign of them. split: whether there is one.
+    explains. erratic: nodes that are good with some and bad with others. across: the bad pairs between groups of nodes
+    that are joined by good pairs; component: the name of each good node's group.
     """
 
     fine: list[float] = field(default_factory=list)
     bad: dict[Pair, list[Result]] = field(default_factory=dict)
     erratic: dict[str, list[Result]] = field(default_factory=dict)
-    islands: tuple[tuple[str, ...], ...] = ()
     across: dict[Pair, list[Result]] = field(default_factory=dict)
     component: dict[str, str] = field(default_factory=dict)
 
@@ -45,14 +44,18 @@ class Common:
 
         A node that is bad with one of two such groups may belong to the other.
         """
+        if len(self._large) < 2:
+            return []
+        return [node for members in self._large if partners.isdisjoint(members) for node in members]
+
+    @cached_property
+    def _large(self) -> list[list[str]]:
+        """The large groups of nodes that are good with each other, and bad with those of another group."""
         members: dict[str, list[str]] = defaultdict(list)
         for node, name in self.component.items():
             members[name].append(node)
         ends = {self.component[node] for pair in self.across for node in pair}
-        large = {name for name in ends if len(members[name]) >= max(2, _LARGE * len(self.component))}
-        if len(large) < 2:
-            return []
-        return sorted(node for name in large if partners.isdisjoint(members[name]) for node in members[name])
+        return [members[name] for name in ends if len(members[name]) >= max(2, _LARGE * len(self.component))]
 
     def links(self) -> dict[Pair, list[Result]]:
         """The bad pairs that may be links: neither between islands, nor of an erratic node."""
@@ -77,20 +80,20 @@ def common_of(measured: Measurements, switches: Switches, collective: str) -> Co
                 once[pair] = low
         elif pair <= good and not switches.explain(some[0]):
             bad[pair] = some
+    fine.sort()  # once: `distinct` looks at them for each pair
     if not bad:
         return Common(fine, bad)
     component = {node: joined.root(node) for node in good}
     plain = {pair: some for pair, some in bad.items() if distinct([max(one.value for one in some)], fine)}
     own = {pair: some for pair, some in plain.items() if measured.crossing(some[0]) is None}
     across = {pair: some for pair, some in own.items() if len({component[node] for node in pair}) > 1}
-    found = Common(fine, bad, {}, (), across, component)
+    found = Common(fine, bad, {}, across, component)
     inner = {pair: some for pair, some in plain.items() if pair not in across} if found.split else plain
     bad_runs = {**inner, **{pair: some for pair, some in once.items() if distinct_runs(some, fine)}}
     erratic = _erratic(
         {pair: some for pair, some in bad_runs.items() if switches.cleared.issuperset(_ends(measured, some))}
     )
-    islands = _islands(measured, collective, found) if found.split else ()
-    return Common(fine, bad, erratic, islands, across, component)
+    return Common(fine, bad, erratic, across, component)
 
 
 def _ends(measured: Measurements, some: list[Result]) -> tuple[str, ...]:
@@ -155,7 +158,7 @@ class Joined:
             self._up[second] = (first, one ^ other ^ apart)
 
 
-def _islands(measured: Measurements, collective: str, found: Common) -> tuple[tuple[str, ...], ...]:
+def islands_of(measured: Measurements, collective: str, found: Common) -> tuple[tuple[str, ...], ...]:
     """The islands by name: two, if each pair fits to two sides, else those that are proven by good pairs."""
     sides, same = Joined(), Joined()
     for pair, some in measured.met[collective].items():

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from acceptance.scenario.model import LocateSettings
+from acceptance.text import named
 
+_NODES_NAMED = 16  # of a group, in words; report.json has them all
 KINDS = ("alone", "pair", "block", "rest")
 OUTCOMES = {"ok": "measured", "hang": "hung", "failed": "failed", "wrong data": "gave wrong data"}
 
@@ -131,6 +133,18 @@ class GroupVerdict:
     where: str
     verdict: str
     evidence: str
+
+    @property
+    def name(self) -> str:
+        """What it is, with the switches or the nodes."""
+        whole = f"all {len(self.nodes)} nodes"
+        words = {"alone": f"{whole} alone", "pairs": f"all pairs of {whole}", "alike": whole}
+        if self.where in words:
+            return words[self.where]
+        nodes = named(self.nodes, _NODES_NAMED, "more node")
+        if self.where in ("island", "kind"):
+            return f"{self.where} of {len(self.nodes)} nodes ({nodes})"
+        return f"switch or set {', '.join(self.groups) or nodes} ({self.where})"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from acceptance.locate.blocks import smallest_bad
+from acceptance.locate.common import islands_of
 from acceptance.locate.evidence import Evidence
 from acceptance.locate.model import OUTCOMES, GroupVerdict, LinkVerdict, NodeVerdict, Result, Verdict
 
@@ -159,10 +160,10 @@ def _all_alike(evidence: Evidence) -> GroupVerdict | None:
 
 
 def _islands(evidence: Evidence) -> Iterator[GroupVerdict]:
-    for found in evidence.common.values():
+    for collective, found in evidence.common.items():
         if found.split:
             across = [one for some in found.across.values() for one in some]
-            for nodes in found.islands[:_NAMED]:
+            for nodes in islands_of(evidence.measured, collective, found)[:_NAMED]:
                 words = "good with each other, bad with those of the other groups: "
                 words += f"{_list(evidence, [one for one in across if not set(nodes).isdisjoint(one.nodes)])}; "
                 words += "the switches, security groups or placement between the groups, no node"

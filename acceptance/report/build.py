@@ -33,7 +33,6 @@ from acceptance.runner.judged import NOT_MEASURED, JudgedLog, judge_test
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord, read_record
 from acceptance.scenario.load import load_own
 from acceptance.scenario.model import Scenario, Test
-from acceptance.text import plural
 
 _MOST_CAUSES, _MOST_EVENTS = 20, 20  # of one test
 _POWERED_DOWN = re.compile(r"POWER(?:ED|ING)?_DOWN")  # in the state of a node that Slurm starts on demand
@@ -238,8 +237,7 @@ def _joint_failures(record: RunRecord, found: Verdict | None) -> list[Problem]:
         what = f"link {' - '.join(link.nodes)}: {link.verdict}: {link.evidence}"
         failures.append(_located(record.locate, what, set(link.nodes)))
     for group in found.groups if found else ():
-        name = ", ".join(group.groups) or plural(len(group.nodes), "node")
-        failures.append(Problem(f"switch or set {name} ({group.where}): {group.verdict}: {group.evidence}"))
+        failures.append(Problem(f"{group.name}: {group.verdict}: {group.evidence}"))
     return failures
 
 

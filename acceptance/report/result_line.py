@@ -17,6 +17,7 @@ def summary_of(report: Report) -> str:
         return f"{named(blamed, 8, 'more node')}: {first}"
     links = report.locate.links if report.locate else ()
     joint = [f"{one.verdict} link {' - '.join(one.nodes)}" for one in links if " - ".join(one.nodes) not in first]
+    joint += [one.name for one in (report.locate.groups if report.locate else ()) if one.name not in first]
     if joint:
         return f"{first}; {', '.join(joint[:8])}"
     suspects = [node.name for node in report.nodes_that_are("suspect")]

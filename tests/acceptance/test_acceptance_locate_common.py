@@ -77,6 +77,7 @@ def test_a_slow_half_is_a_kind_and_not_eight_bad_nodes() -> None:
     assert accused(verdict) == set()
     (group,) = verdict.groups
     assert (group.where, set(group.nodes)) == ("kind", slow)
+    assert group.name == "kind of 6 nodes (n0, n3, n6, n9, n12, n15)"
     assert "6 of 16 nodes are bad alike" in group.evidence
     evidence = next(one.evidence for one in verdict.nodes if one.node == "n3")
     assert "what they share may be the cause, not each node" in evidence
@@ -88,7 +89,7 @@ def test_every_pair_is_bad_is_a_verdict_between_the_nodes(value: float | None) -
     verdict = search(nodes, {frozenset((a, b)): value for a in nodes for b in nodes if a < b}, LIMIT)
     assert accused(verdict) == set()
     (group,) = verdict.groups
-    assert (group.where, group.nodes) == ("pairs", nodes)
+    assert (group.where, group.nodes, group.name) == ("pairs", nodes, "all pairs of all 8 nodes")
     assert "every node alone is good and every pair is bad" in group.evidence
     assert "security group" in group.evidence
 
