@@ -55,6 +55,11 @@ class Check:
     only_reports: bool = False
 
 
+def _gpus(count: int) -> str:
+    """1 GPU, 8 GPUs."""
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
 def _no_gpus(node: Node) -> Iterator[Finding]:
     """Yield the finding of a GPU check on a node without a listed GPU."""
     if node.facts.gpus == 0:
@@ -81,7 +86,7 @@ def gpu_answer(node: Node) -> Iterator[Finding]:
     elif answer.rc or node.listing is None:
         yield Finding("fail", f"nvidia-smi failed with exit {answer.rc}: {_first_line(answer.out)}")
     else:
-        yield Finding("ok", f"{len(node.gpus)} GPUs, driver {node.listing.driver}, {answer.seconds:.1f} s")
+        yield Finding("ok", f"{_gpus(len(node.gpus))}, driver {node.listing.driver}, {answer.seconds:.1f} s")
 
 
 def gpu_count(node: Node) -> Iterator[Finding]:
@@ -92,10 +97,10 @@ def gpu_count(node: Node) -> Iterator[Finding]:
     elif expected == 0 or node.listing is None:
         yield from _no_gpus(node)
     elif len(node.gpus) == expected:
-        yield Finding("ok", f"{expected} GPUs")
+        yield Finding("ok", _gpus(expected))
     else:
         status = "fail" if len(node.gpus) < expected else "warn"
-        text = f"{len(node.gpus)} GPUs, {node.facts.instance_type} has {expected}"
+        text = f"{_gpus(len(node.gpus))}, {node.facts.instance_type} has {expected}"
         yield Finding(status, text, mark=str(len(node.gpus)))
 
 

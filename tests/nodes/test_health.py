@@ -70,6 +70,18 @@ def test_recorded_links_of_two_h200() -> None:
     assert errors == {f"gpu {gpu} {kind}": 0 for gpu in (0, 1) for kind in ("Replay", "Recovery", "CRC")}
 
 
+def test_recorded_listing_of_one_h100() -> None:
+    listing = smi.parse((RECORDED / "h100x1-580.159.04-q.xml").read_text())
+    (gpu,) = listing.gpus
+    assert (listing.driver, gpu.name, gpu.persistence, gpu.ecc_enabled) == (DRIVER, "NVIDIA H100 80GB HBM3", True, True)
+    assert (gpu.volatile_uncorrectable, gpu.remap_pending, gpu.throttles, gpu.lost) == (0, False, (), False)
+
+
+def test_a_lone_h100_prints_nothing_about_nvlink() -> None:
+    assert smi.active_links((RECORDED / "h100x1-580.159.04-nvlink-s.txt").read_text()) == {}
+    assert smi.link_errors((RECORDED / "h100x1-580.159.04-nvlink-e.txt").read_text()) == {}
+
+
 def paths(text: str) -> set[str]:
     """Every element of an XML as a path."""
     found = set()
