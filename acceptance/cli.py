@@ -311,7 +311,8 @@ def _log_text(path: Path, log: Log) -> str:
         lines.append("  no nccl-tests table in this file. Hint: give the output of a program such as all_reduce_perf")
     lines += [f"  {reason}" for reason in log.refused]
     for finding in log.causes[:_MOST_CAUSES]:
-        lines += [f"  cause: {finding.text}", f"    log: {finding.line[:_LONGEST_LINE]}"]
+        label = "note" if finding.note or log.good else "cause"
+        lines += [f"  {label}: {finding.text}", f"    log: {finding.line[:_LONGEST_LINE]}"]
     if len(log.causes) > _MOST_CAUSES:
         lines.append(f"  and {plural(len(log.causes) - _MOST_CAUSES, 'more cause')} (acceptance explain prints all)")
     for one in log.tables[:20]:

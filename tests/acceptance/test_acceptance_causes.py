@@ -95,6 +95,33 @@ def test_every_case_is_tested() -> None:
     assert {path.stem for path in CASES.glob("*.txt")} == {case[0] for case in PARSED}
 
 
+# Recorded with nccl-tests 2.17.6, NCCL 2.27.7, aws-ofi-nccl 1.17.2 and Slurm 25.11.7: file, whether it is good, causes.
+REAL = [
+    ("out-2.17.6.json", True, []),
+    ("no-interface-mpi-info.txt", False, ["no-interface"]),
+    ("info-ofi-p5-no-efa.txt", False, ["no-provider"]),
+    ("info-default-fallback.txt", True, ["no-provider"]),
+    ("too-many-mpi.txt", False, ["no-gpu"]),
+    ("no-net.txt", False, ["plugin-failed"]),
+    ("min-bw.txt", False, []),
+    ("srun-none.txt", False, ["mpi-without-pmi"]),
+    ("segfault-in-plugin.out", False, ["crash-srun", "crash-library", "nccl-warning"]),
+    ("hang-ended-by-timeout.out", False, []),
+    ("rank-killed.out", False, ["no-provider"]),
+]
+
+
+@pytest.mark.parametrize(("name", "good", "ids"), REAL, ids=[case[0] for case in REAL])
+def test_real_outputs(name: str, good: bool, ids: list[str]) -> None:
+    log = parse_file(HERE / "data/real" / name)
+    assert log.good == good
+    assert [one.id for one in log.causes if not one.note] == ids
+
+
+def test_every_real_output_is_tested() -> None:
+    assert {path.name for path in (HERE / "data/real").iterdir()} == {case[0] for case in REAL}
+
+
 def findings(*lines: str) -> list[Finding]:
     return parse_bytes("".join(f"{line}\n" for line in lines).encode()).causes
 
