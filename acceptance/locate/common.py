@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from acceptance.locate.level import distinct
 from acceptance.locate.measurements import Measurements
 from acceptance.locate.model import Result
 from acceptance.locate.switches import Switches
@@ -84,12 +83,15 @@ def common_of(measured: Measurements, switches: Switches, collective: str) -> Co
     if not bad:
         return Common(fine, bad)
     component = {node: joined.root(node) for node in good}
-    plain = {pair: some for pair, some in bad.items() if distinct([max(one.value for one in some)], fine)}
+    plain = {pair: some for pair, some in bad.items() if measured.distinct([max(one.value for one in some)], fine)}
     own = {pair: some for pair, some in plain.items() if measured.crossing(some[0]) is None}
     across = {pair: some for pair, some in own.items() if len({component[node] for node in pair}) > 1}
     found = Common(fine, bad, {}, across, component)
     inner = {pair: some for pair, some in plain.items() if pair not in across} if found.split else plain
-    bad_runs = {**inner, **{pair: some for pair, some in once.items() if distinct_runs(some, fine)}}
+    bad_runs = {
+        **inner,
+        **{pair: some for pair, some in once.items() if measured.distinct([max(one.value for one in some)], fine)},
+    }
     erratic = _erratic(
         {pair: some for pair, some in bad_runs.items() if switches.cleared.issuperset(_ends(measured, some))}
     )
@@ -99,11 +101,6 @@ def common_of(measured: Measurements, switches: Switches, collective: str) -> Co
 def _ends(measured: Measurements, some: list[Result]) -> tuple[str, ...]:
     """The two switches that a pair crosses: as long as no good pair left both, the switches may be the cause."""
     return measured.crossing(some[0]) or ()
-
-
-def distinct_runs(some: list[Result], fine: list[float]) -> bool:
-    """Whether the bad runs of a pair are no mere spread of the good ones."""
-    return distinct([max(result.value for result in some)], fine)
 
 
 def _erratic(pairs: dict[Pair, list[Result]]) -> dict[str, list[Result]]:
@@ -166,7 +163,7 @@ def islands_of(measured: Measurements, collective: str, found: Common) -> tuple[
         if top >= measured.bound(some[0]):
             sides.join(pair)
             same.join(pair)
-        elif distinct([top], found.fine):
+        elif measured.distinct([top], found.fine):
             sides.join(pair, apart=True)
     in_pairs = [node for node in measured.fleet.nodes if node in measured.pairs[collective]]
     two = list(_sets(sides.side, in_pairs))

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import median
 
 from acceptance.locate.common import Common
-from acceptance.locate.level import distinct, kind_of
+from acceptance.locate.level import kind_of
 from acceptance.locate.measurements import CONFIRMATIONS, SURE, Measurements
 from acceptance.locate.model import Result
 
@@ -91,7 +91,7 @@ class Court:
         partners = {result.partner(one.node) for result in proofs}
         if len(partners) < CONFIRMATIONS:
             yield f"only {len(partners)} of its pairs had a partner known to be good: too little to accuse it"
-        if not distinct([result.value for result in one.proofs], self.common.fine):
+        if not self.measured.distinct([result.value for result in one.proofs], self.common.fine):
             yield "it differs from the good pairs by no more than those spread: too little to accuse it"
         if one.node in self.kind:
             yield f"{len(self.kind)} nodes are bad alike: what they share may be the cause, not each node"

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from acceptance.locate.common import Common, common_of
 from acceptance.locate.doubts import Candidate, Court, kind_of_nodes
-from acceptance.locate.level import TINY, distinct, kind_of
+from acceptance.locate.level import TINY, kind_of
 from acceptance.locate.measurements import CONFIRMATIONS, Measurements, measurements_of
 from acceptance.locate.model import Fleet, Result, Rules
 from acceptance.locate.switches import Switches, switches_of
@@ -125,7 +125,11 @@ def evidence_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Eviden
     for collective, found in common.items():
         for pair, runs in found.links().items() if not split else ():
             sure = len(runs) >= CONFIRMATIONS and _ends_are_good(measured, collective, pair, runs, found)
-            if sure or (collective, 2) in rules.limits or distinct([max(one.value for one in runs)], found.fine):
+            if (
+                sure
+                or (collective, 2) in rules.limits
+                or measured.distinct([max(one.value for one in runs)], found.fine)
+            ):
                 (links if sure else open_links)[collective, pair] = runs
     return Evidence(measured, switches, common, courts, accused_by_pairs, accused, doubts, links, open_links)
 
@@ -163,7 +167,7 @@ def _elsewhere(
 
 def _kind(measured: Measurements, common: Common, peers: list[Candidate]) -> list[str]:
     known = [one for one in peers if one.proofs]
-    if not any(distinct([result.value for result in one.proofs], common.fine) for one in known):
+    if not any(measured.distinct([result.value for result in one.proofs], common.fine) for one in known):
         return []
     return kind_of_nodes(known, measured.bounds[kind_of(known[0].proofs[0])].level, len(measured.fleet.nodes))
 
@@ -175,7 +179,7 @@ def _ends_are_good(
 
     Else one end may be bad at times, or with some nodes only.
     """
-    if not distinct([max(result.value for result in some)], found.fine):
+    if not measured.distinct([max(result.value for result in some)], found.fine):
         return False
     own = measured.pairs[collective]
     partners = {node: {one.partner(node) for one in own[node] if measured.good(one)} for node in pair}

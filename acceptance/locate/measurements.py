@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from acceptance.locate.level import Bound, Kind, bound_of, kind_of
+from acceptance.locate.level import Bound, Kind, bound_of, distinct, kind_of
 from acceptance.locate.model import Fleet, Result, Rules
 
 CONFIRMATIONS = 2  # different nodes known to be good that a node must be bad with; bad runs of a link or a switch
@@ -42,6 +42,10 @@ class Measurements:
     def good(self, result: Result) -> bool:
         """Whether a result is as it should be."""
         return result.value >= self.bounds[kind_of(result)].below
+
+    def distinct(self, own: list[float], fine: list[float]) -> bool:
+        """Whether bad values are more than the spread of the good ones; a limit that alone decides needs no more."""
+        return not self.rules.relative or distinct(own, fine)
 
     def bound(self, result: Result) -> float:
         """The bus bandwidth in GB/s that this result is compared with."""

@@ -172,7 +172,7 @@ def _islands(evidence: Evidence) -> Iterator[GroupVerdict]:
 
 def _kinds(evidence: Evidence) -> Iterator[GroupVerdict]:
     for collective, court in evidence.courts.items():
-        nodes = court.kind
+        nodes = [node for node in evidence.measured.fleet.nodes if node in court.kind]
         if nodes:
             proofs = [one for node in nodes for one in evidence.proofs(node, collective)]
             words = (

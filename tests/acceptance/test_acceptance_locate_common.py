@@ -83,6 +83,21 @@ def test_a_slow_half_is_a_kind_and_not_eight_bad_nodes() -> None:
     assert "what they share may be the cause, not each node" in evidence
 
 
+def test_where_a_limit_alone_decides_good_nodes_may_spread_as_they_like() -> None:
+    """The pair limit of a scenario: hosts of one machine share its processors."""
+    for seed in range(20):
+        dice = random.Random(seed)  # noqa: S311
+        nodes = names(8)
+        busbw = {
+            frozenset((a, b)): 1.0 if {a, b} & {"n2", "n7"} else dice.uniform(4, 9)
+            for a in nodes
+            for b in nodes
+            if a < b
+        }
+        rules = Rules(limits={("alltoall", 2): 3.0}, relative=False, alone=None)
+        assert accused(search(nodes, busbw, rules, seed)) == {"n2", "n7"}
+
+
 @pytest.mark.parametrize("value", [None, 30.0])
 def test_every_pair_is_bad_is_a_verdict_between_the_nodes(value: float | None) -> None:
     nodes = names(8)
