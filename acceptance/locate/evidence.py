@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 from acceptance.locate.common import Common, common_of
 from acceptance.locate.doubts import Candidate, Court, kind_of_nodes
-from acceptance.locate.level import TINY, kind_of
+from acceptance.locate.level import TINY
 from acceptance.locate.measurements import CONFIRMATIONS, Measurements, measurements_of
 from acceptance.locate.model import Fleet, Result, Rules
 from acceptance.locate.switches import Switches, switches_of
@@ -167,9 +168,11 @@ def _elsewhere(
 
 def _kind(measured: Measurements, common: Common, peers: list[Candidate]) -> list[str]:
     known = [one for one in peers if one.proofs]
-    if not any(measured.distinct([result.value for result in one.proofs], common.fine) for one in known):
+    if not common.fine or not any(
+        measured.distinct([result.value for result in one.proofs], common.fine) for one in known
+    ):
         return []
-    return kind_of_nodes(known, measured.bounds[kind_of(known[0].proofs[0])].level, len(measured.fleet.nodes))
+    return kind_of_nodes(known, median(common.fine), len(measured.fleet.nodes))
 
 
 def _ends_are_good(
