@@ -104,6 +104,7 @@ def node_env_values(settings: Settings) -> dict[str, str]:
         "NGC_SECRET_ARN": settings.ngc_secret_arn or "",
         "CONTAINERS_AT_ONCE": str(settings.containers.imports_at_once or ""),
         "CONTAINERS_FORMAT": settings.containers.format,
+        "CONTAINERS_COMPRESSED": "true" if settings.containers.compressed else "false",
         "CONTAINERS_PYXIS": "true" if settings.containers.pyxis else "false",
         "SOFTWARE_MIRROR": settings.software_mirror or "",
         "ACCEPTANCE_SCENARIO": settings.acceptance.scenario,

@@ -6,7 +6,7 @@
 readonly DEBIAN_HOST_PACKAGES=(
   slurmctld:slurmctld slurmd:slurmd slurm-client:srun munge:munged openmpi-bin:mpirun libopenmpi-dev:mpicc gcc:gcc
   iproute2:ip systemd:systemctl systemd-container:systemd-nspawn dbus:dbus-daemon util-linux:unshare python3:/usr/bin/python3
-  libslurm-dev:/usr/include/slurm/spank.h squashfs-tools:mksquashfs jq:jq zstd:zstd pigz:pigz
+  libslurm-dev:/usr/include/slurm/spank.h squashfs-tools:mksquashfs parallel:parallel jq:jq zstd:zstd pigz:pigz
   docker-registry:docker-registry skopeo:skopeo umoci:umoci openssl:openssl ca-certificates:update-ca-certificates
   g++:g++ make:make autoconf:autoreconf automake:automake libtool:libtoolize
   sudo:sudo iptables:iptables prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter procps:ps curl:curl

@@ -26,10 +26,27 @@ hook::fits() { # glibc version, as 2.34
   return 1
 }
 
+# The container keeps its own NCCL. Where it sets no LD_LIBRARY_PATH, pyxis would give it the job's, which begins with the
+# shared NCCL in every job from a login shell, and that directory is mounted in each container.
+hook::keep_own() {
+  local directory kept=''
+  if [ -z "$(hook::value LD_LIBRARY_PATH)" ]; then
+    while IFS= read -r -d : directory; do
+      [[ -z $directory || $directory == */nccl/versions/* || $directory == */nccl/current/* ]] || kept+=:$directory
+    done <<<"${LD_LIBRARY_PATH-}:"
+    printf 'LD_LIBRARY_PATH=%s\n' "${kept#:}" >>"$ENROOT_ENVIRON"
+  fi
+  printf 'NCCL_HOME=\n' >>"$ENROOT_ENVIRON"
+}
+
 hook::main() {
   local name needed
-  [ "${SLIPWAY_NCCL:-$(hook::value SLIPWAY_NCCL)}" != image ] || return 0
+  if [ "${SLIPWAY_NCCL:-$(hook::value SLIPWAY_NCCL)}" = image ]; then
+    hook::keep_own
+    return 0
+  fi
   # From here on these are the container's, not the job's.
+  local job_libraries=${LD_LIBRARY_PATH-}
   LD_LIBRARY_PATH=$(hook::value LD_LIBRARY_PATH)
   LIBRARY_PATH=$(hook::value LIBRARY_PATH)
   for name in "${SETTINGS[@]}"; do unset "$name"; done
@@ -39,6 +56,8 @@ hook::main() {
   needed=$(sed --quiet 's/^glibc=//p' "$NCCL_HOME/.complete")
   if ! hook::fits "$needed"; then
     printf 'slipway: this image is older than glibc %s: it keeps its own NCCL, not %s\n' "$needed" "$NCCL_HOME" >&2
+    LD_LIBRARY_PATH=$job_libraries
+    hook::keep_own
     return 0
   fi
   printf '%s=%s\n' NCCL_HOME "$NCCL_HOME" NCCL_VERSION "$NCCL_VERSION" \

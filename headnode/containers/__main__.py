@@ -125,6 +125,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--pause", type=seconds, default=5, metavar="S", help="seconds before a second try, then longer"
     )
+    parser.add_argument("--compressed", action="store_true", help="compress enroot's images")
     parser.add_argument("--ngc-secret", default="", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -148,7 +149,7 @@ def main(arguments: list[str]) -> int:
     for problem in problems:
         say(f"WARNING {problem}")
     logs = chosen.fsx / "logs/container-downloads"
-    limits = Limits(chosen.timeout, chosen.stall, chosen.pause, at_once)
+    limits = Limits(chosen.timeout, chosen.stall, chosen.pause, at_once, chosen.compressed)
     importer = Importer(chosen.fsx / "containers", logs, shop, keys, limits, chosen.refresh)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: importer.stopped.set())

@@ -1,7 +1,7 @@
 """The keys of registries: from AWS into this process's environment, and from there to enroot by their names only.
 
-No key is ever written to a file, a log or an argument list: enroot's credentials file holds `$NAME`, which enroot
-expands itself (its common.sh, evalnetrc).
+No key is ever written to a disk, a log or an argument list: enroot's credentials file holds `$NAME`, which enroot
+expands itself (its common.sh, evalnetrc). What enroot writes itself while it imports is in memory (places.py).
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ def collect(registries: Iterable[str], ngc_secret: str) -> tuple[dict[str, Crede
             if _fetch(variable, f"the password of {host}", command, problems):
                 found[host] = Credential("AWS", variable)
     return found, problems
+
+
+def is_ecr(registry: str) -> bool:
+    """Return whether a registry is a private one of Amazon ECR."""
+    return _ECR.fullmatch(registry.partition(":")[0]) is not None
 
 
 def of_registry(registry: str, credentials: Mapping[str, Credential]) -> dict[str, Credential]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import threading
 import time
@@ -24,16 +25,26 @@ TRIES = 3
 UNPACKED = 3  # bytes on disk, unpacked, for one compressed byte: an estimate of ours that only a warning rests on
 # What commands print -> what it means. The first match is the message for the user.
 MEANINGS = (
-    (("no space left", "write failed because no space", "failed to write to output"), "the disk is full"),
-    (("checksum mismatch", "unexpected end of file", "curl: (18)"), "a layer arrived damaged"),
-    (("curl: (6)", "curl: (7)", "curl: (28)", "curl: (56)"), "the registry could not be reached"),
+    # GNU parallel, which enroot unpacks with, keeps what its jobs print on the same disk: where that is full, only
+    # parallel's own words arrive.
+    (
+        ("no space left", "failed to write to output", "is the disk full?", "cannot append to buffer file"),
+        "the disk is full",
+    ),
+    (("checksum mismatch", "unexpected end of file", "curl: (18)", "pigz: skipping"), "a layer arrived damaged"),
+    (
+        ("curl: (6)", "curl: (7)", "curl: (28)", "curl: (35)", "curl: (52)", "curl: (56)", "curl: (92)"),
+        "the registry could not be reached",
+    ),
     (("returned error code: 401", "returned error code: 403"), "the registry refused the key"),
     # enroot issues 30, 69 and 141: its package `enroot+caps` gives the helper programs their capabilities.
     (("failed to set capabilities",), "enroot's programs lack their capabilities: install the package enroot+caps"),
 )
-
-
-OCI = "the image is in OCI's format, which enroot 3 cannot read: copy it with `skopeo copy --format v2s2`"
+FULL = MEANINGS[0][1]
+# enroot's word for an image without an index (3.4 to 4.1, src/docker.sh); it imports it all the same.
+_OTHER_MACHINE = re.compile(r"Image architecture doesn't match the requested one: (\S+) != (\S+)")
+# A word of the line that says why a command failed: the last lines often say only that it did, or how far it got.
+_WHY = re.compile(r"\b(error|cannot|failed|fatal|denied|refused|not)\b", re.IGNORECASE)
 
 
 @dataclass
@@ -108,6 +119,9 @@ class Importer:
             return
         if job.manifest is None:
             raise Failed(job.refusal)
+        refusal = too_old(job, tools.enroot_version()) if job.suffix == "sqsh" else ""
+        if refusal:
+            raise Failed(refusal)
         job.state = "importing"
         self._with_space(job, job.manifest)
 
@@ -194,13 +208,13 @@ class Importer:
         partial = self.containers / f".{job.name}.partial.{os.getpid()}"
         partial.mkdir(mode=0o700)
         try:
-            with self.shop.temporary(job.name) as temporary, self._open_log(job) as log:
+            with self._open_log(job) as log:
                 if places.free_bytes(self.shop.root) < need:
                     log.write(
                         f"about {places.amount(need)} of local disk are wanted: this may not be enough\n".encode()
                     )
                     log.flush()
-                self._try(job, partial / job.name, temporary, log.fileno())
+                self._try(job, partial / job.name, log.fileno())
             self._put(job, manifest, partial / job.name)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -210,21 +224,25 @@ class Importer:
         for left in self.containers.glob(f".{job.name}.partial.*"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def _try(self, job: Job, output: Path, temporary: Path, log: int) -> None:
-        env = self._environment(job, temporary)
+    def _try(self, job: Job, output: Path, log: int) -> None:
         for left in reversed(range(TRIES)):
             start = os.lseek(log, 0, os.SEEK_END)
-            fault = self._once(job, output, env, log)
-            if not fault:
+            # Each try has its own directory: what an ended one unpacked would take the room of the next.
+            with self.shop.temporary(job.name) as temporary:
+                fault = self._once(job, output, self._environment(job, temporary), log)
+            self.shop.forget_tokens()
+            said = os.pread(log, 1 << 16, start).decode(errors="replace")
+            other = _OTHER_MACHINE.search(said)
+            if not fault and not other:
                 return
             with contextlib.suppress(FileNotFoundError):
                 output.unlink()
-            said = os.pread(log, 1 << 16, start).decode(errors="replace")
-            reason = explain(said, fault.text, oci=bool(job.manifest and job.manifest.oci))
-            final = fault.final or reason == OCI
-            if reason == MEANINGS[0][1]:
+            if other:
+                raise Failed(f"the image is for {other[1]}, not for {other[2]}: name one for this machine")
+            reason = explain(said, fault.text if fault else "")
+            if reason == FULL:
                 reason = f"{reason}: that of {self.shop.root} or that of {self.containers}, see 'df -h'"
-            elif left and not final:
+            elif left and fault and not fault.final:
                 os.write(log, f"slipway: {reason}; next try\n".encode())
                 pause = self.limits.pause_s * 2 ** (TRIES - 1 - left) * random.uniform(1.0, 1.5)  # noqa: S311
                 self.stopped.wait(pause)
@@ -247,20 +265,31 @@ class Importer:
             code = tools.run(tools.command(job.suffix, job.image, output), env, log, self.limits, self.stopped.is_set)
             if code:
                 return _Fault("", final=False)
-            if tools.run(tools.check_command(job.suffix, output), env, log, self.limits, self.stopped.is_set):
+            if not self._whole(job, output, env, log):
                 return _Fault("what was imported is no whole image", final=False)
         except ToolFault as fault:
             return _Fault(str(fault), final=fault.final)
         return None
+
+    def _whole(self, job: Job, output: Path, env: Mapping[str, str], log: int) -> bool:
+        """Return whether a new file has all that belongs to it."""
+        if job.suffix == "sqsh":
+            return tools.whole(output)
+        return tools.run(["apptainer", "sif", "list", str(output)], env, log, self.limits, self.stopped.is_set) == 0
 
     def _put(self, job: Job, manifest: Manifest, output: Path) -> None:
         """Note the digest, then rename: a killed run leaves the old image or the new one, each whole."""
         output.chmod(0o644)
         facts = {"image": job.image.line, "digest": self._still(job, manifest)}
         facts["imported"] = str(int(time.time()))
-        places.write_info(output, self._info(job), facts)
+        noted = ""
+        try:
+            places.write_info(output, self._info(job), facts)
+        except PermissionError:
+            # In the sticky directory another user's note of an image that was removed cannot be replaced.
+            noted = f"; its digest is not noted: {self._info(job)} is another user's"
         output.replace(self.containers / job.name)
-        job.settle("ready", f"imported ({_short(manifest.digest)})")
+        job.settle("ready", f"imported ({_short(manifest.digest)}){noted}")
 
     def _still(self, job: Job, manifest: Manifest) -> str:
         """Return the digest, or nothing when the tag moved meanwhile: then it is unknown which of both was imported."""
@@ -304,7 +333,21 @@ class _Fault:
     final: bool
 
 
-def explain(said: str, ours: str, *, oci: bool) -> str:
+def too_old(job: Job, version: tuple[int, int]) -> str:
+    """Return why this node's enroot cannot import an image at all; empty where nothing says so."""
+    has = f"enroot {version[0]}.{version[1]}"
+    # Body and header of ECR's answer get into one pipe (NVIDIA/enroot issues 143 and 166; right since 3.5.0).
+    if version < (3, 5) and keys.is_ecr(job.image.registry):
+        return f"{has} cannot log in to ECR: install 3.5 or newer"
+    if version < (4, 0) and job.manifest and job.manifest.zstd:
+        return (
+            f"the image has layers in zstd, which {has} cannot read: install 4.0 or newer, or make a copy with "
+            "`skopeo copy --dest-compress-format gzip --dest-force-compress-format`"
+        )
+    return ""
+
+
+def explain(said: str, ours: str) -> str:
     """Turn what a command printed into one line for the user."""
     low = said.lower()
     for words, meaning in MEANINGS:
@@ -312,11 +355,10 @@ def explain(said: str, ours: str, *, oci: bool) -> str:
             return meaning
     if ours:
         return ours
-    if oci and "404" in said:
-        return OCI
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("[INFO]")]
-    # enroot prints nothing at all when a registry refuses the key.
-    return lines[-1][:300] if lines else "it failed without a message: is the key right and allowed to pull this image?"
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(("[INFO]", "[WARN]"))]
+    # enroot 4 prints nothing at all when a registry with Basic logins refuses the key.
+    fallback = lines[-1] if lines else "it failed without a message: is the key right and allowed to pull this image?"
+    return next(filter(_WHY.search, lines), fallback)[:300]
 
 
 def _short(digest: str) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 HELD_S = 2.0
 NOTE_BYTES = 1 << 16
+MEMORY = Path("/dev/shm")  # noqa: S108
 LOCAL_DISKS = ("/scratch", "/local_scratch", "/var/tmp", "/tmp")  # noqa: S108  (the instance's NVMe first)
 
 
@@ -94,6 +95,16 @@ def owner(file: Path) -> str:
         return f"{number}"
 
 
+def private(directory: Path) -> bool:
+    """Make a directory where every user may make one; return whether it is one, and this user's alone."""
+    with contextlib.suppress(OSError):
+        directory.mkdir(mode=0o700)
+    with contextlib.suppress(OSError):
+        found = directory.lstat()
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return False
+
+
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[None]:
     """Hold a lock that every process releases at once.
@@ -117,6 +128,7 @@ class Workshop:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.layers = root / "layers"
+        self.tokens = self.layers / f".tokens.{os.getuid()}"
         self._lock = Lock(root / "lock")
         for directory in (self.layers, root / "slots", root / "tmp"):
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -127,6 +139,31 @@ class Workshop:
             for left in self.layers.glob("*.??????????"):
                 left.unlink(missing_ok=True)
         self._lock.acquire(shared=True)
+        self._tokens_in_memory()
+        self.forget_tokens()
+
+    def _tokens_in_memory(self) -> None:
+        """Keep enroot's tokens off the disk.
+
+        enroot writes what it got for the key, or the key itself, to .tokens.UID/REGISTRY.PID among the layers, and a
+        killed enroot leaves it there (3.4 to 4.1, src/docker.sh).
+        """
+        memory = MEMORY / f"{self.root.name}-tokens"
+        usable = private(memory)
+        if not self.tokens.is_symlink():
+            shutil.rmtree(self.tokens, ignore_errors=True)
+        elif not usable:
+            self.tokens.unlink(missing_ok=True)
+        if usable:
+            with contextlib.suppress(FileExistsError):
+                self.tokens.symlink_to(memory)
+
+    def forget_tokens(self) -> None:
+        """Remove the tokens of imports that have ended."""
+        with contextlib.suppress(FileNotFoundError):
+            for token in self.tokens.iterdir():
+                if not Path("/proc", token.name.rpartition(".")[2]).is_dir():
+                    token.unlink(missing_ok=True)
 
     @classmethod
     def find(cls, shared: Path) -> Workshop:
@@ -137,10 +174,7 @@ class Workshop:
         for disk in map(Path, LOCAL_DISKS):
             if disk.is_dir() and os.access(disk, os.W_OK | os.X_OK) and disk.stat().st_dev != shared.stat().st_dev:
                 root = disk / f"slipway-containers-{os.getuid()}"
-                with contextlib.suppress(FileExistsError):
-                    root.mkdir(mode=0o700)
-                found = root.lstat()
-                if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+                if private(root):
                     return cls(root)
         raise OSError(f"no local disk can be written to: none of {', '.join(LOCAL_DISKS)}")
 
@@ -160,13 +194,19 @@ class Workshop:
             shutil.rmtree(place, ignore_errors=True)
 
     def prune(self, limit: int) -> None:
-        """Remove the layers that were used longest ago until the rest take at most `limit` bytes."""
-        files = sorted(self.layers.glob("*"), key=lambda file: file.stat().st_mtime)
-        used = sum(file.stat().st_size for file in files)
-        for file in files:
+        """Remove the layers that were fetched longest ago until the rest take at most `limit` bytes.
+
+        Not while another run of this user imports: it may be about to unpack them.
+        """
+        self._lock.release()
+        if not self._lock.acquire():
+            return
+        files = [(file.stat(), file) for file in self.layers.iterdir() if file.is_file()]
+        used = sum(found.st_size for found, _ in files)
+        for found, file in sorted(files, key=lambda one: one[0].st_mtime):
             if used <= limit:
                 return
-            used -= file.stat().st_size
+            used -= found.st_size
             file.unlink()
 
     def fetched(self, layers: Mapping[str, int]) -> int:
@@ -201,7 +241,11 @@ def write_info(image: Path, info: Path, facts: Mapping[str, str]) -> None:
     fresh = info.with_name(f"{info.name}.{os.getpid()}")
     with os.fdopen(create(fresh), "w", encoding="utf-8") as note:
         note.write("".join(f"{key}={value}\n" for key, value in bound.items()))
-    fresh.rename(info)
+    try:
+        fresh.rename(info)
+    except OSError:
+        fresh.unlink()
+        raise
 
 
 def read_info(image: Path, info: Path) -> dict[str, str]:

@@ -49,11 +49,14 @@ class RegistryError(Exception):
 
 @dataclass(frozen=True)
 class Manifest:
-    """An image as the registry has it now. `layers`: digest (hexadecimal, config included) -> compressed bytes."""
+    """An image as the registry has it now.
+
+    `layers`: digest (hexadecimal, config included) -> compressed bytes; `zstd`: a layer is compressed with zstd.
+    """
 
     digest: str
     layers: Mapping[str, int]
-    oci: bool
+    zstd: bool
 
     @property
     def size(self) -> int:
@@ -98,7 +101,7 @@ class _Client:
             layers = {str(part["digest"]).rpartition(":")[2]: int(part.get("size", 0)) for part in parts}
         except (KeyError, TypeError, ValueError):
             raise self._error("answered with a manifest of a form that is not known here", final=True) from None
-        return Manifest(digest, layers, body.get("mediaType", OCI_FORMS[1]) in OCI_FORMS)
+        return Manifest(digest, layers, any("zstd" in str(part.get("mediaType", "")) for part in parts))
 
     def _for_this_machine(self, entries: list[dict[str, Any]]) -> str:
         wanted = _ARCHITECTURES.get(os.uname().machine, os.uname().machine)

@@ -17,9 +17,13 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
 readonly RUNTIME_STORAGE=/var/lib/enroot
 readonly RUNTIME_NVME=/scratch
 readonly RUNTIME_SLURM=/opt/slurm/etc
+readonly RUNTIME_CONF=$RUNTIME_SLURM/plugstack.conf.d/pyxis.conf
 readonly RUNTIME_PLUGINS=(/usr/local/lib/slurm/spank_pyxis.so /opt/slurm/lib/slurm/spank_pyxis.so)
 readonly RUNTIME_TIMEOUT_S=30
 readonly RUNTIME_NOTE=$SLIPWAY_STATE_DIR/pyxis.sha256
+# enroot's hooks for jobs of Slurm: PMIx in the container, MASTER_ADDR and WORLD_SIZE for PyTorch. Its package brings them,
+# switched off; ParallelCluster's cookbook (3.12) switches them on for Ubuntu alone.
+readonly RUNTIME_HOOKS=(/usr/share/enroot/hooks.d/50-slurm-{pmi,pytorch}.sh)
 readonly RUNTIME_NAMESPACES=/proc/sys/kernel/apparmor_restrict_unprivileged_userns
 
 # The instance's NVMe if every user may write to it, else the root disk.
@@ -43,6 +47,27 @@ runtime::enroot() {
   file::private /run/enroot/user-0 0:0
   file::private "$storage/enroot-user-0" 0:0
   timeout "$RUNTIME_TIMEOUT_S" systemd-tmpfiles --create /etc/tmpfiles.d/slipway-containers.conf
+}
+
+runtime::hooks() {
+  local hook
+  file::directory /etc/enroot/hooks.d 0755
+  for hook in "${RUNTIME_HOOKS[@]}"; do
+    [ ! -e "$hook" ] || [ -e "/etc/enroot/hooks.d/${hook##*/}" ] || file::link "$hook" "/etc/enroot/hooks.d/${hook##*/}"
+  done
+  command -v squashfuse >/dev/null ||
+    log::info "squashfuse is not in this image: 'enroot start FILE.sqsh' fails here, srun --container-image does not need it"
+}
+
+# Whether jobs can start from the image file instead of unpacking it: pyxis since 0.22 knows the option, and an older one
+# ends every srun for it, with or without an image; it needs enroot 4.1 and its programs.
+runtime::squashfuse() { # PLUGIN
+  local version
+  [ "$(env::get CONTAINERS_SQUASHFUSE true)" = true ] || return 1
+  grep --quiet --text --fixed-strings use_squashfuse= "$1" || return 1
+  command -v squashfuse >/dev/null && command -v fuse-overlayfs >/dev/null || return 1
+  version=$(timeout "$RUNTIME_TIMEOUT_S" enroot version) || return 1
+  [[ $version =~ ^([0-9]+)\.([0-9]+) ]] && ((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2] >= 4001))
 }
 
 # Ubuntu 24.04 forbids what enroot needs: user namespaces of unprivileged users (enroot issue 247).
@@ -93,11 +118,12 @@ runtime::reconfigure() {
 }
 
 runtime::head() { # PYXIS
-  local conf=$RUNTIME_SLURM/plugstack.conf.d/pyxis.conf plugin
+  local conf=$RUNTIME_CONF plugin options=''
   if [ "$1" = true ]; then
     plugin=$(runtime::plugin)
     runtime::plugstack
-    file::render pyxis.conf.j2 "$conf" 0644 "PLUGIN=$plugin"
+    ! runtime::squashfuse "$plugin" || options=' use_squashfuse=1'
+    file::render pyxis.conf.j2 "$conf" 0644 "PLUGIN=$plugin" "OPTIONS=$options"
   elif [ -f "$RUNTIME_NOTE" ] && grep --quiet --no-messages '^# Written by Slipway' "$conf"; then
     rm -f "$conf"
     log::info "removed $conf"
@@ -105,6 +131,17 @@ runtime::head() { # PYXIS
   # Never switched on: Slurm has nothing to read.
   [ "$1" = true ] || [ -f "$RUNTIME_NOTE" ] || return 0
   runtime::reconfigure
+}
+
+# The head node writes pyxis.conf for all nodes.
+runtime::compute() {
+  local plugin
+  plugin=$(runtime::plugin)
+  if grep --quiet --no-messages use_squashfuse=1 "$RUNTIME_CONF" && ! runtime::squashfuse "$plugin"; then
+    log::die "$RUNTIME_CONF has use_squashfuse=1, which this node's pyxis or enroot does not know: jobs fail here" \
+      "the nodes' images differ: write CONTAINERS_SQUASHFUSE=false to /etc/slipway/site.env on the head node and run \
+/opt/slipway/current/nodes/steps/35-container-runtime.sh there"
+  fi
 }
 
 runtime::main() {
@@ -119,13 +156,14 @@ runtime::main() {
     return 0
   fi
   runtime::enroot
+  runtime::hooks
   runtime::namespaces
   if [ ! -d "$RUNTIME_SLURM" ]; then
     log::info "no Slurm in $RUNTIME_SLURM: pyxis is not configured"
   elif [ "$(env::get NODE_KIND)" = headnode ]; then
     runtime::head "$pyxis"
   elif [ "$pyxis" = true ]; then
-    runtime::plugin >/dev/null
+    runtime::compute
   fi
 }
 

@@ -2,14 +2,16 @@
  * Stand-in of pyxis for tests and rehearsals: `srun --container-image=FILE.sqsh|[docker://]IMAGE` runs the task inside the
  * image, with the stand-in of enroot as its only helper.
  *
- * Like the real one: a SPANK plugin that Slurm loads from plugstack.conf, the same names of options, root makes a user's
- * directory below runtime_path, a step whose image cannot be had fails. Unlike it: root unpacks the image and
- * changes the task's root (the real one uses user namespaces), once for each step and node; no container names, no
- * entry points.
+ * Like the real one (0.20 to 0.24): a SPANK plugin that Slurm loads from plugstack.conf, the same names of options, an
+ * unknown option of plugstack.conf ends every srun, root makes a user's directory below runtime_path, a task whose image
+ * cannot be had exits with 1 and prints enroot's log, a task begins in the image's working directory. Unlike it: root
+ * unpacks the image and changes the task's root (the real one uses user namespaces, or squashfuse), once for each step and
+ * node; no container names, no entry points.
  *
  * Build: gcc -shared -fPIC -o spank_pyxis.so spank_pyxis.c (headers: Debian's libslurm-dev)
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +31,8 @@ enum { TEXT = 4096, PATHS = 512 };
 
 static char runtime_path[PATHS / 2] = "/run/pyxis";
 static char image[TEXT], mounts[TEXT], workdir[TEXT], root[PATHS];
+/* Why the tasks cannot start; they say it, since the step has no screen before. */
+static const char *failure;
 
 static int keep(int which, const char *argument, int remote)
 {
@@ -50,13 +54,25 @@ static struct spank_option options[] = {
 	SPANK_OPTIONS_TABLE_END
 };
 
-/* Runs a command to its end; its exit code, or -1. */
+static const char *log_file(void)
+{
+	static char file[PATHS + 8];
+
+	snprintf(file, sizeof(file), "%s.log", root);
+	return file;
+}
+
+/* Runs a command to its end, its words go to the log; its exit code, or -1. */
 static int run(char *const argv[])
 {
 	int status = -1;
 	pid_t child = fork();
 
 	if (child == 0) {
+		int log = open(log_file(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+
+		dup2(log, 1);
+		dup2(log, 2);
 		execvp(argv[0], argv);
 		_exit(127);
 	}
@@ -67,10 +83,17 @@ static int run(char *const argv[])
 
 int slurm_spank_init(spank_t spank, int ac, char **av)
 {
+	static const char *known[] = { "remap_root=", "execute_entrypoint=", "container_scope=", "sbatch_support=", "use_squashfuse=" };
+	size_t j;
+
 	for (int i = 0; i < ac; i++) {
-		if (strncmp(av[i], "runtime_path=", 13) == 0)
+		if (strncmp(av[i], "runtime_path=", 13) == 0) {
 			snprintf(runtime_path, sizeof(runtime_path), "%s", av[i] + 13);
-		else if (strchr(av[i], '=') == NULL) {
+			continue;
+		}
+		for (j = 0; j < sizeof(known) / sizeof(*known) && strncmp(av[i], known[j], strlen(known[j])); j++)
+			;
+		if (j == sizeof(known) / sizeof(*known)) {
 			slurm_error("pyxis: unknown configuration option: %s", av[i]);
 			return -1;
 		}
@@ -110,15 +133,44 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		snprintf(file, sizeof(file), "%s.sqsh", root);
 		slurm_spank_log("pyxis: importing docker image: %s", image);
 		if (run(import) != 0) {
-			slurm_error("pyxis: failed to import docker image");
-			return -1;
+			failure = "failed to import docker image";
+			return 0;
 		}
 	}
-	if (setenv("ENROOT_DATA_PATH", "/", 1) < 0 || run(make) != 0) {
-		slurm_error("pyxis: failed to create container filesystem from %s", image);
-		return -1;
-	}
+	if (setenv("ENROOT_DATA_PATH", "/", 1) < 0 || run(make) != 0)
+		failure = "failed to create container filesystem";
 	return 0;
+}
+
+/* In a task, which has the user's screen. */
+static int fail(void)
+{
+	char line[TEXT];
+	FILE *lines = fopen(log_file(), "r");
+
+	slurm_error("pyxis: %s", failure);
+	slurm_error("pyxis: printing enroot log file:");
+	while (lines && fgets(line, sizeof(line), lines)) {
+		line[strcspn(line, "\n")] = '\0';
+		slurm_error("pyxis:     %s", line);
+	}
+	if (lines)
+		fclose(lines);
+	return -1;
+}
+
+/* Where the image's /etc/rc, which enroot writes, begins. */
+static void take_workdir(void)
+{
+	char file[PATHS + 16], line[TEXT];
+	FILE *lines;
+
+	snprintf(file, sizeof(file), "%s/etc/rc", root);
+	lines = fopen(file, "r");
+	while (lines && workdir[0] == '\0' && fgets(line, sizeof(line), lines))
+		sscanf(line, "cd \"%4095[^\"]\"", workdir);
+	if (lines)
+		fclose(lines);
 }
 
 /* NAME=VALUE lines into the task's environment. */
@@ -151,13 +203,16 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 	(void)ac, (void)av;
 	if (root[0] == '\0')
 		return 0;
+	if (failure)
+		return fail();
+	take_workdir();
 	snprintf(file, sizeof(file), "%s.environ.%d", root, (int)getpid());
 	for (int i = 0; variables[i]; i++)
 		if (spank_getenv(spank, variables[i], value, sizeof(value)) == ESPANK_SUCCESS)
 			setenv(variables[i], value, 1);
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || run(argv) != 0) {
-		slurm_error("pyxis: couldn't start container: mounts failed");
-		return -1;
+		failure = "couldn't start container";
+		return fail();
 	}
 	take_environment(spank, file);
 	if (chroot(root) < 0 || chdir(workdir[0] ? workdir : "/") < 0) {
@@ -169,9 +224,11 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 
 int slurm_spank_exit(spank_t spank, int ac, char **av)
 {
-	char *argv[] = { "rm", "-rf", "--one-file-system", root, NULL };
+	char log[PATHS + 8];
+	char *argv[] = { "rm", "-rf", "--one-file-system", root, log, NULL };
 
 	(void)ac, (void)av;
+	snprintf(log, sizeof(log), "%s", log_file());
 	if (spank_remote(spank) && root[0] != '\0')
 		run(argv);
 	return 0;

@@ -252,6 +252,7 @@ CASES = (
     Case("ngc_secret_arn", put("ngc_secret_arn", value=SECRET)),
     Case("containers.imports_at_once", put("containers", "imports_at_once", value=3)),
     Case("containers.format", put("containers", "format", value="apptainer")),
+    Case("containers.compressed", put("containers", "compressed", value=True)),
     Case("containers.pyxis", put("containers", "pyxis", value=False)),
     Case("nccl.source", put("nccl", "source", value="shared")),
     Case(

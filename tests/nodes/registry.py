@@ -16,19 +16,21 @@ from .host import Host
 
 KEY = "nvapi-key-of-the-tests-1"
 ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
-# $oauthtoken with KEY, and AWS with ecr-password-1 (bcrypt with its least cost).
+# Real ones of ECR have some 2,600 characters, more than enroot 3.4 can log in with.
+ECR_PASSWORD = "ecr-password-1" + "x" * 2574
+# $oauthtoken with KEY, and AWS with ECR_PASSWORD (bcrypt with its least cost; it takes 72 characters).
 HTPASSWD = b"""\
 $oauthtoken:$2b$04$LUzmrogLzYUW/ceuesvW.O.u7dSLz8Md7/BLd5uhYFWBQhpwEHe7W
-AWS:$2b$04$enN5XTQq3DdU87K0/w02AeK0nmoomxn1mr41bCXWtWPg8heNp4UIG
+AWS:$2b$04$enN5XTQq3DdU87K0/w02Ae9hMoJNmpTXrdQNYd4CyL8uLth1m3aSm
 """
 STANDINS = ROOT / "rehearsal/standins"
 REGISTRY = ROOT / "tests/registry"
-AWS = b"""#!/bin/bash
+AWS = f"""#!/bin/bash
 case "$1 $2" in
-  'secretsmanager get-secret-value') [ -r /srv/secret ] && cat /srv/secret || { echo AccessDeniedException >&2; exit 254; } ;;
-  'ecr get-login-password') echo ecr-password-1 ;;
+  'secretsmanager get-secret-value') [ -r /srv/secret ] && cat /srv/secret || {{ echo AccessDeniedException >&2; exit 254; }} ;;
+  'ecr get-login-password') echo {ECR_PASSWORD} ;;
 esac
-"""
+""".encode()
 CURL = b"""#!/bin/bash
 printf '%s\\n' "$*" >>/srv/arguments
 exec /usr/bin/curl "$@"
@@ -49,6 +51,9 @@ def storage(work: Path) -> bytes:
         images.push(work, port, "public/small:1", [base])
         images.push(work, port, "train:1.0", [base])
         images.push(work, port, "nvidia/oci:1", [base], form="oci")
+        images.push(
+            work, port, "nvidia/zstd:1", [images.layer({"opt/zstd": os.urandom(999)})], form="oci", compression="zstd"
+        )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(folder, "storage")

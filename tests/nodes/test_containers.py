@@ -18,6 +18,7 @@ pytestmark = pytest.mark.hosts
 DOWNLOAD = "/fsx/scripts/download-ngc-containers.sh --progress 0.5 --pause 0.1"
 PYTORCH = "nvcr.io_nvidia_pytorch-24.01-py3"
 JAX = "nvcr.io_nvidia_jax-24.01-py3"
+TOKENS = "find /var/tmp/slipway-containers-0 /dev/shm /fsx -path '*tokens*' -type f"
 KEYED = f"export NGC_API_KEY={KEY};"
 
 
@@ -91,6 +92,15 @@ def test_list_of_the_guide_in_both_forms_is_imported_once(head: Host, registry: 
     again = head.run(KEYED + run).stdout
     assert again.count("is there already, unchanged (sha256:") == 2
     assert registry.layers_fetched() == []
+
+
+def test_images_in_ocis_form_and_with_layers_in_zstd_are_imported_compressed(head: Host) -> None:
+    run = wanted(head, "docker://nvcr.io#nvidia/oci:1", "docker://nvcr.io#nvidia/zstd:1")
+    assert "2 of 2 images are there" in head.run(f"{KEYED} {run} --compressed").stdout
+    listed = "cd /fsx/containers; for i in oci zstd; do unsquashfs -s nvcr.io_nvidia_$i-1.sqsh; unsquashfs -l nvcr.io_nvidia_$i-1.sqsh; done"
+    out = head.run(listed).stdout
+    assert out.count("Compression zstd") == 2
+    assert {"squashfs-root/etc/os-release", "squashfs-root/opt/zstd"} <= set(out.split())
 
 
 def test_step_queues_the_list_and_systemd_imports_it(head: Host, registry: Registry) -> None:
@@ -224,8 +234,11 @@ def test_key_comes_from_the_secret_and_is_in_no_file_and_no_argument(head: Host)
 
 
 def test_image_of_ecr_comes_with_the_password_of_the_day(head: Host) -> None:
-    out = head.run(wanted(head, f"docker://{ECR}/train:1.0")).stdout
-    assert f"{ECR}_train-1.0.sqsh imported" in out
+    run = wanted(head, f"docker://{ECR}/train:1.0")
+    old = head.run(f"export ENROOT_REHEARSAL_VERSION=3.4.1; {run}", check=False)
+    assert old.returncode == 1
+    assert f"{ECR}_train-1.0.sqsh enroot 3.4 cannot log in to ECR: install 3.5 or newer" in old.stdout
+    assert f"{ECR}_train-1.0.sqsh imported" in head.run(run).stdout
     assert "ecr-password-1" not in head.run("cat /srv/arguments").stdout
     head.run(f"rm -f /fsx/containers/{ECR}* /fsx/containers/.{ECR}*")
 
@@ -247,7 +260,12 @@ def test_secret_that_cannot_be_read_or_is_no_key_is_said_without_showing_it(head
         (KEYED, {"status": 403}, "nvidia/jax:24.01-py3", "refused the key (HTTP 403): is it right"),
         ("", {}, "nvidia/jax:24.01-py3", "wants a key (HTTP 401), and no key is set for it: see ngc_secret_arn"),
         (KEYED, {}, "nvidia/jax:24.99", "has no nvidia/jax:24.99 (HTTP 404): are name and tag right?"),
-        (KEYED, {}, "nvidia/oci:1", "the image is in OCI's format, which enroot 3 cannot read: copy it with `skopeo"),
+        (
+            f"{KEYED} export ENROOT_REHEARSAL_VERSION=3.5.0;",
+            {},
+            "nvidia/zstd:1",
+            "the image has layers in zstd, which enroot 3.5 cannot",
+        ),
     ],
 )
 def test_what_a_registry_refuses_is_said_and_the_other_images_come(
@@ -332,7 +350,7 @@ def test_image_named_by_its_digest(head: Host) -> None:
 
 
 def test_layer_that_arrives_in_half_is_fetched_again(head: Host, registry: Registry) -> None:
-    registry.faults(truncate=1)
+    registry.faults(truncate=4)  # enroot tries both of its blobs twice by itself
     assert "imported" in head.run(wanted(head, "docker://nvcr.io#public/small:1")).stdout
     log = head.run("cat /fsx/logs/container-downloads/nvcr.io_public_small-1.sqsh.log").stdout
     assert "slipway: a layer arrived damaged; next try" in log
@@ -354,6 +372,7 @@ def test_registry_that_stands_still_is_given_up_in_bounded_time(head: Host, regi
     assert done.returncode == 1
     assert "no data moved for 1 s: the registry or the network path to it is stuck" in done.stdout
     assert head.run("pgrep -f blobs", check=False).stdout == ""  # nothing goes on behind our back
+    assert head.run(TOKENS, check=False).stdout == ""
 
 
 def test_disk_that_is_certainly_too_small_is_told_before(head: Host, registry: Registry) -> None:
@@ -418,7 +437,8 @@ def test_killed_program_takes_its_enroot_with_it(head: Host, registry: Registry)
     head.run("systemd-run --quiet --collect --unit=alone bash /srv/run")
     registry.wait("pgrep -f 'enroot import' && ls /var/tmp/slipway-containers-0/layers/*.??????????")
     head.run("kill -9 $(cat /srv/pid)")
-    registry.wait("! pgrep -f '^[^ ]*bash [^ ]*enroot import'")
+    assert head.run(TOKENS).stdout.startswith("/dev/shm/slipway-containers-0-tokens/nvcr.io.")
+    registry.wait("! pgrep -f 'enroot import|parallel|blobs'")
     registry.faults()
     head.run("systemctl kill --signal=KILL alone || true", check=False)
 

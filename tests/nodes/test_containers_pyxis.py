@@ -50,6 +50,8 @@ for program in sh cat stat env; do
 done
 printf 'ID=probe\\nPRETTY_NAME="The probe"\\n' >$root/etc/os-release
 printf 'FROM_IMAGE=yes\\n' >$root/etc/environment
+mkdir $root/work
+printf 'cd "/work" && unset OLDPWD || exit 1\\n' >$root/etc/rc
 mksquashfs $root {IMAGE} -quiet -no-progress -all-root -noappend >/dev/null
 rm -rf $root
 """
@@ -96,9 +98,10 @@ def test_before_the_step_the_check_says_that_pyxis_is_off(head: Host) -> None:
 
 def test_job_runs_in_the_image_after_the_step(head: Host) -> None:
     inside = head.run(
-        f"srun --container-image={IMAGE} --container-mounts=/fsx:/fsx sh -c 'cat /etc/os-release; env; cat /fsx/scripts/*.sh'"
+        f"srun --container-image={IMAGE} --container-mounts=/fsx:/fsx sh -c 'cat /etc/os-release; pwd; env; cat /fsx/scripts/*.sh'"
     )
     assert inside.stdout.startswith("ID=probe\n")
+    assert "\n/work\n" in inside.stdout  # the image's working directory, not the job's
     assert "\nFROM_IMAGE=yes\n" in inside.stdout
     assert "check::main" in inside.stdout
     assert "ID=probe" not in head.run("srun cat /etc/os-release").stdout
@@ -111,12 +114,44 @@ def test_job_runs_in_the_image_after_the_step(head: Host) -> None:
 
 def test_image_that_is_not_there_fails_the_job(head: Host) -> None:
     done = head.run("srun --container-image=/fsx/containers/none.sqsh true", check=False)
-    # Slurm 22.05 exits with 0 all the same.
-    assert "launch failed: Plugin initialization failed" in done.stdout
-    assert (
-        "pyxis: failed to create container filesystem from /fsx/containers/none.sqsh"
-        in head.run("cat /var/log/slurmd.log").stdout + done.stdout
+    assert done.returncode == 1
+    assert "pyxis: failed to create container filesystem" in done.stdout
+    assert "pyxis:     [ERROR] No such file or directory: /fsx/containers/none.sqsh" in done.stdout
+
+
+def test_jobs_start_from_the_image_file_where_all_parts_can(head: Host) -> None:
+    """An older pyxis ends every srun for an option that it does not know."""
+    option = f"{STEP} >/dev/null; grep -c use_squashfuse=1 /opt/slurm/etc/plugstack.conf.d/pyxis.conf"
+    for name in ("squashfuse", "fuse-overlayfs"):
+        head.put(f"/usr/local/bin/{name}", b"#!/bin/sh\n", 0o755)
+    assert head.run(option).stdout == "1\n"
+    assert "ID=probe" in head.run(f"srun --container-image={IMAGE} cat /etc/os-release").stdout
+    # A node with an older image next to such a head node, then a cluster of such nodes.
+    head.run(f"cp -a {PLUGIN} /srv/pyxis-0.24; sed -i s/use_squashfuse=/use_squashfusf=/ {PLUGIN}")
+    refused = head.run(COMPUTE, check=False)
+    assert refused.returncode == 1
+    assert "has use_squashfuse=1, which this node's pyxis or enroot does not know: jobs fail here" in refused.stdout
+    assert head.run(f"srun --container-image={IMAGE} cat /etc/os-release", check=False).returncode != 0
+    assert head.run(option, check=False).stdout == "0\n"
+    assert "ID=probe" in head.run(f"srun --container-image={IMAGE} cat /etc/os-release").stdout
+    head.run(f"mv /srv/pyxis-0.24 {PLUGIN}")
+    for old in ("export ENROOT_REHEARSAL_VERSION=4.0.1", "echo CONTAINERS_SQUASHFUSE=false >>/etc/slipway/node.env"):
+        assert head.run(f"{old}; {option}", check=False).stdout == "0\n"
+    head.run("sed -i /CONTAINERS_SQUASHFUSE/d /etc/slipway/node.env; rm /usr/local/bin/{squashfuse,fuse-overlayfs}")
+    head.run(STEP)
+
+
+def test_hooks_of_slurm_are_switched_on_where_enroot_has_them(head: Host) -> None:
+    head.put("/usr/share/enroot/hooks.d/50-slurm-pytorch.sh", b"#!/bin/sh\n", 0o755)
+    head.put("/etc/enroot/hooks.d/50-slurm-pmi.sh", b"of the site\n", 0o755)
+    head.put("/usr/share/enroot/hooks.d/50-slurm-pmi.sh", b"#!/bin/sh\n", 0o755)
+    out = head.run(COMPUTE).stdout
+    links = "cd /etc/enroot/hooks.d; readlink 50-slurm-pytorch.sh; cat 50-slurm-pmi.sh"
+    assert head.run(links).stdout == "/usr/share/enroot/hooks.d/50-slurm-pytorch.sh\nof the site\n"
+    assert ("squashfuse is not in this image" in out) is (
+        head.run("command -v squashfuse", check=False).returncode != 0
     )
+    head.run("rm -r /usr/share/enroot /etc/enroot/hooks.d")
 
 
 def test_directories_are_memory_or_a_local_disk_and_everybodys(head: Host) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headnode.containers import credentials, images, importing, places, registry, tools
+from headnode.containers import credentials, images, importing, places, registry, session, tools
 from headnode.containers.__main__ import default_at_once
 
+ROOT = Path(__file__).resolve().parents[2]
 DIGEST = "sha256:" + "a" * 64
 
 
@@ -64,27 +70,178 @@ def test_name_and_apptainers_form() -> None:
         ("[ERROR] URL https://x/ returned error code: 403 Forbidden\n", "the registry refused the key"),
         ("[INFO] b\nenroot-aufs2ovlfs: failed to set capabilities: Operation not permitted\n",
          "enroot's programs lack their capabilities: install the package enroot+caps"),
+        # What arrives when the disk is full on which GNU parallel keeps what tar prints (enroot 3.4 to 4.1).
+        ("[INFO] Extracting image layers...\nparallel: Error: Output is incomplete.\n"
+         "parallel: Error: Cannot append to buffer file in /scratch/x.\nparallel: Error: Is the disk full?\n"
+         "parallel: Error: Change $TMPDIR with --tmpdir or use --compress.\n", "the disk is full"),
+        ("pigz: skipping: <stdin>: corrupted -- incomplete deflate data\n", "a layer arrived damaged"),
+        ("curl: (92) HTTP/2 stream 0 was not closed cleanly\n", "the registry could not be reached"),
+        ("[INFO] Extracting image layers...\ntar: opt/dev/null: Cannot mknod: Operation not permitted\n"
+         "tar: Exiting with failure status due to previous errors\n", "tar: opt/dev/null: Cannot mknod: Operation not permitted"),
+        ("[WARN] x\nenroot-aufs2ovlfs: failed to read x/.wh.nothing: No such file\nCreating 4.0 filesystem on x.sqsh\n",
+         "enroot-aufs2ovlfs: failed to read x/.wh.nothing: No such file"),
+        ("tar: usr/lib/libcudnn.so.8.9.404: Cannot open: Permission denied\n",
+         "tar: usr/lib/libcudnn.so.8.9.404: Cannot open: Permission denied"),
         ("[INFO] a\n[ERROR] Could not process JSON input\n", "[ERROR] Could not process JSON input"),
         ("[INFO] Authenticating with user: $oauthtoken\n", "it failed without a message: is the key right and allowed to pull this image?"),
     ],
 )  # fmt: skip
 def test_what_enroot_says_and_what_it_means(said: str, meaning: str) -> None:
-    assert importing.explain(said, "", oci=False) == meaning
+    assert importing.explain(said, "") == meaning
+
+
+@pytest.mark.parametrize(
+    ("line", "zstd", "version", "refusal"),
+    [
+        ("docker://123456789012.dkr.ecr.us-east-1.amazonaws.com/a:1", False, (3, 4), "enroot 3.4 cannot log in to ECR: install 3.5 or newer"),
+        ("docker://123456789012.dkr.ecr.us-east-1.amazonaws.com/a:1", False, (3, 5), ""),
+        ("docker://nvcr.io/a:1", False, (3, 4), ""),
+        ("docker://nvcr.io/a:1", True, (3, 5), "the image has layers in zstd, which enroot 3.5 cannot read: install 4.0 or newer"),
+        ("docker://nvcr.io/a:1", True, (4, 0), ""),
+    ],
+)  # fmt: skip
+def test_image_that_this_enroot_cannot_import(line: str, zstd: bool, version: tuple[int, int], refusal: str) -> None:
+    job = importing.Job(images.parse(line), "sqsh", manifest=registry.Manifest(DIGEST, {}, zstd))
+    found = importing.too_old(job, version)
+    assert found.startswith(refusal)
+    assert bool(found) is bool(refusal)
+
+
+@pytest.mark.parametrize(("printed", "version"), [("3.4.1\n", (3, 4)), ("4.2.1-1\n", (4, 2)), ("", (sys.maxsize, 0))])
+def test_version_of_enroot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, version: tuple[int, int]
+) -> None:
+    (tmp_path / "enroot").write_text(f"#!/bin/sh\nprintf '{printed}'\n")
+    (tmp_path / "enroot").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    tools.enroot_version.cache_clear()
+    assert tools.enroot_version() == version
+    tools.enroot_version.cache_clear()
+
+
+def test_image_is_whole_when_it_has_the_bytes_of_its_superblock(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    head = b"hsqs".ljust(40, b"x") + (5000).to_bytes(8, "little")
+    for content, whole in (
+        (head.ljust(8192, b"x"), True),
+        (head.ljust(4999, b"x"), False),
+        (head[:47], False),
+        (b"x" * 8192, False),
+    ):
+        image.write_bytes(content)
+        assert tools.whole(image) is whole
+
+
+# A command as enroot's: a job in a process group of its own, started by a subshell, that does not want to end.
+COMMAND = "(set -m; (trap '' TERM; exec sleep 98765) & echo $! >{0}; wait)"
+
+
+def test_no_process_of_a_session_is_left_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "END_S", 0.2)
+    note, log = tmp_path / "pid", os.open(os.devnull, os.O_WRONLY)
+
+    def left() -> list[int]:
+        found = Path("/proc", note.read_text().strip(), "stat")
+        return [int(found.parent.name)] if found.exists() and session.fields(found.parent.name)[0] != "Z" else []
+
+    limits = tools.Limits(60, 60, 0, 1)
+    command = ["bash", "-c", COMMAND.format(note)]
+    with pytest.raises(tools.ToolFault, match="stopped"):
+        tools.run(command, os.environ, log, limits, lambda: note.exists() and note.read_text() != "")
+    assert left() == []
+    # The end of the command itself, with a job of it that goes on.
+    assert (
+        tools.run(["bash", "-c", f"{COMMAND.format(note)} & sleep 0.1; exit 3"], os.environ, log, limits, lambda: False)
+        == 3
+    )
+    assert left() == []
+    # SIGKILL of the program that started it all.
+    note.unlink()
+    program = (
+        "import os, sys; from headnode.containers import tools; tools.END_S = 0.2; "
+        "tools.run(sys.argv[1:], os.environ, 1, tools.Limits(60, 60, 0, 1), lambda: False)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, *command], cwd=ROOT, stdout=subprocess.DEVNULL) as child:
+        wait_for(lambda: note.exists() and note.read_text() != "")
+        assert left() != []
+        child.kill()
+    wait_for(lambda: left() == [])
+    os.close(log)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_tokens_are_in_memory_and_go_with_their_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "MEMORY", tmp_path / "shm")
+    (tmp_path / "shm").mkdir()
+    left = tmp_path / f"layers/.tokens.{os.getuid()}/nvcr.io.4194999"  # by an older release, on the disk
+    left.parent.mkdir(parents=True)
+    left.write_text("header")
+    shop = places.Workshop(tmp_path)
+    assert not left.exists()
+    for process in (4194999, os.getpid()):
+        (shop.tokens / f"nvcr.io.{process}").write_text("header")
+    assert len(list((tmp_path / f"shm/{tmp_path.name}-tokens").iterdir())) == 2
+    shop.forget_tokens()
+    assert [file.name for file in shop.tokens.iterdir()] == [f"nvcr.io.{os.getpid()}"]
+    shop.prune(0)  # goes past what is no layer
+    assert shop.tokens.is_dir()
+    # Another user has the name, or the memory is gone: the next run works with a directory on the disk.
+    shutil.rmtree(tmp_path / "shm")
+    places.Workshop(tmp_path)
+    assert not shop.tokens.exists()
+    shop.tokens.mkdir()
+
+
+def test_prune_waits_for_other_runs(tmp_path: Path) -> None:
+    first, second = places.Workshop(tmp_path), places.Workshop(tmp_path)
+    (first.layers / "a").write_bytes(b"x" * 100)
+    first.prune(0)
+    assert (first.layers / "a").exists()
+    second.prune(0)
+    assert not (first.layers / "a").exists()
+
+
+def test_note_that_cannot_be_replaced_does_not_undo_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the sticky directory another user's note of an image that was removed stays."""
+    importer = importing.Importer(
+        tmp_path, tmp_path, places.Workshop(tmp_path), {}, tools.Limits(1, 1, 1, 1), refresh=False
+    )
+    job = importing.Job(images.parse("docker://ubuntu:1"), "sqsh")
+    (tmp_path / "new").write_bytes(b"image")
+
+    def rename(self: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(target))
+
+    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(importer, "_still", lambda *_: DIGEST)
+    importer._put(job, registry.Manifest(DIGEST, {}, zstd=False), tmp_path / "new")
+    assert job.state == "ready"
+    assert (
+        job.detail
+        == f"imported ({DIGEST[:19]}); its digest is not noted: {tmp_path}/.ubuntu-1.sqsh.info is another user's"
+    )
+    assert (tmp_path / job.name).read_bytes() == b"image"
+    assert not list(tmp_path.glob("*.info.*"))
 
 
 def test_imports_at_a_time_by_the_processors() -> None:
     assert [default_at_once(count) for count in (1, 2, 8, 32, 192)] == [2, 2, 2, 8, 8]
 
 
-def test_layers_used_longest_ago_go_first(tmp_path: Path) -> None:
+def test_layers_fetched_longest_ago_go_first(tmp_path: Path) -> None:
     shop = places.Workshop(tmp_path)
     for number, name in enumerate("abc"):
         (shop.layers / name).write_bytes(b"x" * 100)
         os.utime(shop.layers / name, (number, number))
-    shop.prune(250)
-    assert sorted(file.name for file in shop.layers.iterdir()) == ["b", "c"]
-    shop.prune(250)
-    assert sorted(file.name for file in shop.layers.iterdir()) == ["b", "c"]
+    for _ in range(2):
+        shop.prune(250)
+        assert sorted(file.name for file in shop.layers.iterdir() if file.is_file()) == ["b", "c"]
 
 
 def test_bytes_that_are_here_count_whole_layers_and_parts(tmp_path: Path) -> None:

@@ -137,7 +137,9 @@ def start(node: Host, environment: str, *, libc: str = "GLIBC_2.2 GLIBC_2.99", j
     needed = node.run(f"sed -n 's/^glibc=/GLIBC_/p' {RELEASE}/.complete").stdout.strip()
     node.put("/srv/rootfs/lib/x86_64-linux-gnu/libc.so.6", libc.replace("GLIBC_2.99", needed).encode())
     node.put("/srv/environ", environment.encode())
-    enroot = "ENROOT_ROOTFS=/srv/rootfs ENROOT_ENVIRON=/srv/environ LD_LIBRARY_PATH=/host"
+    # As in a job from a login shell.
+    host = f"{RELEASE}/plugin/lib:{RELEASE}/lib:/host"
+    enroot = f"ENROOT_ROOTFS=/srv/rootfs ENROOT_ENVIRON=/srv/environ LD_LIBRARY_PATH={host}"
     said = node.run(f"{STEP} >/dev/null; {CLEAN} {enroot} {job} {HOOK}")
     return node.run("cat /srv/environ").stdout, said.stdout
 
@@ -165,12 +167,16 @@ def test_containers_get_the_settings_that_they_do_not_have(node: Host) -> None:
 @pytest.mark.parametrize("own", ["job", "image"])
 def test_a_container_keeps_its_own_nccl_when_asked_to(node: Host, own: str) -> None:
     text = "PATH=/bin\n" + ("SLIPWAY_NCCL=image\n" if own == "image" else "")
-    assert start(node, text, job="SLIPWAY_NCCL=image" if own == "job" else "") == (text, "")
+    job = "SLIPWAY_NCCL=image" if own == "job" else ""
+    # pyxis would keep the job's value otherwise.
+    assert start(node, text, job=job) == (f"{text}LD_LIBRARY_PATH=/host\nNCCL_HOME=\n", "")
+    text += "LD_LIBRARY_PATH=/image/lib\n"
+    assert start(node, text, job=job) == (f"{text}NCCL_HOME=\n", "")
 
 
 def test_an_image_with_an_older_c_library_keeps_its_own_nccl(node: Host) -> None:
     found, said = start(node, "PATH=/bin\n", libc="GLIBC_2.2 only")
-    assert found == "PATH=/bin\n"
+    assert found == "PATH=/bin\nLD_LIBRARY_PATH=/host\nNCCL_HOME=\n"
     assert "slipway: this image is older than glibc 2." in said
 
 

@@ -1,7 +1,6 @@
 """Container images for tests, benchmarks and rehearsals, in the storage of a real docker-registry.
 
-Made with umoci (whole layers; its `insert` writes archives that tar refuses) and pushed with skopeo in Docker's
-format, since a registry answers 404 to an enroot 3 that asks for an image in OCI's.
+Made with umoci (whole layers; its `insert` writes archives that tar refuses) and pushed with skopeo.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-TOOLS = ("docker-registry", "skopeo", "umoci", "mksquashfs", "unsquashfs", "jq", "zstd", "openssl")
+TOOLS = ("docker-registry", "skopeo", "umoci", "parallel", "mksquashfs", "unsquashfs", "jq", "zstd", "openssl")
 START_TIMEOUT_S = 20.0
 
 
@@ -46,7 +45,9 @@ def configuration(storage: Path, port: int, htpasswd: str = "") -> str:
     return "\n".join([*lines, "log: {level: error}", ""])
 
 
-def push(work: Path, port: int, name: str, layers: Sequence[bytes], form: str = "v2s2") -> None:
+def push(
+    work: Path, port: int, name: str, layers: Sequence[bytes], form: str = "v2s2", compression: str = "gzip"
+) -> None:
     """Make an image `repository:tag` of these layers, lowest first, and push it to the registry on this port."""
     layout = work / "layout"
     image = f"{layout}:image"
@@ -60,8 +61,12 @@ def push(work: Path, port: int, name: str, layers: Sequence[bytes], form: str = 
         archive.write_bytes(content)
         _run("umoci", "raw", "add-layer", "--image", image, str(archive))
     _run("umoci", "config", "--image", image, "--config.env", f"IMAGE={name}", "--config.cmd", "/bin/sh")
-    _run("skopeo", "copy", "--quiet", "--format", form, "--dest-tls-verify=false", f"oci:{image}",
-         f"docker://127.0.0.1:{port}/{name}")  # fmt: skip
+    source = f"oci:{image}"
+    if compression != "gzip":  # skopeo compresses what is not compressed, and keeps the rest as it is
+        source = f"dir:{work / 'plain'}"
+        _run("skopeo", "copy", "--quiet", "--dest-decompress", f"oci:{image}", source)
+    _run("skopeo", "copy", "--quiet", "--format", form, "--dest-compress-format", compression, "--dest-tls-verify=false",
+         source, f"docker://127.0.0.1:{port}/{name}")  # fmt: skip
 
 
 @contextlib.contextmanager
