@@ -19,6 +19,14 @@ ROOT = Path(__file__).resolve().parents[2]
 DIGEST = "sha256:" + "a" * 64
 
 
+@pytest.fixture(autouse=True)
+def memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file system in memory that the host has: a test leaves nothing in this machine's."""
+    place = tmp_path_factory.mktemp("shm")
+    monkeypatch.setattr(places, "MEMORY", place)
+    return place
+
+
 @pytest.mark.parametrize(
     ("line", "registry", "repository", "reference", "enroot"),
     [
@@ -176,9 +184,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_tokens_are_in_memory_and_go_with_their_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "MEMORY", tmp_path / "shm")
-    (tmp_path / "shm").mkdir()
+def test_tokens_are_in_memory_and_go_with_their_import(tmp_path: Path, memory: Path) -> None:
     left = tmp_path / f"layers/.tokens.{os.getuid()}/nvcr.io.4194999"  # by an older release, on the disk
     left.parent.mkdir(parents=True)
     left.write_text("header")
@@ -186,13 +192,13 @@ def test_tokens_are_in_memory_and_go_with_their_import(tmp_path: Path, monkeypat
     assert not left.exists()
     for process in (4194999, os.getpid()):
         (shop.tokens / f"nvcr.io.{process}").write_text("header")
-    assert len(list((tmp_path / f"shm/{tmp_path.name}-tokens").iterdir())) == 2
+    assert len(list((memory / f"{tmp_path.name}-tokens").iterdir())) == 2
     shop.forget_tokens()
     assert [file.name for file in shop.tokens.iterdir()] == [f"nvcr.io.{os.getpid()}"]
     shop.prune(0)  # goes past what is no layer
     assert shop.tokens.is_dir()
     # Another user has the name, or the memory is gone: the next run works with a directory on the disk.
-    shutil.rmtree(tmp_path / "shm")
+    shutil.rmtree(memory)
     places.Workshop(tmp_path)
     assert not shop.tokens.exists()
     shop.tokens.mkdir()
