@@ -350,7 +350,7 @@ def test_image_named_by_its_digest(head: Host) -> None:
 
 
 def test_layer_that_arrives_in_half_is_fetched_again(head: Host, registry: Registry) -> None:
-    registry.faults(truncate=4)  # enroot tries both of its blobs twice by itself
+    registry.faults(truncate=4)  # GNU parallel tries both of its blobs twice
     assert "imported" in head.run(wanted(head, "docker://nvcr.io#public/small:1")).stdout
     log = head.run("cat /fsx/logs/container-downloads/nvcr.io_public_small-1.sqsh.log").stdout
     assert "slipway: a layer arrived damaged; next try" in log
