@@ -436,9 +436,10 @@ def test_killed_program_takes_its_enroot_with_it(head: Host, registry: Registry)
     head.put("/srv/run", f"{run} & echo $! >/srv/pid; wait".encode())
     head.run("systemd-run --quiet --collect --unit=alone bash /srv/run")
     registry.wait("pgrep -f 'enroot import' && ls /var/tmp/slipway-containers-0/layers/*.??????????")
-    head.run("kill -9 $(cat /srv/pid)")
     assert head.run(TOKENS).stdout.startswith("/dev/shm/slipway-containers-0-tokens/nvcr.io.")
-    registry.wait("! pgrep -f 'enroot import|parallel|blobs'")
+    head.run("kill -9 $(cat /srv/pid)")
+    registry.wait("! pgrep -f '[e]nroot import|[p]arallel|[b]lobs'")
+    assert head.run(TOKENS).stdout == ""
     registry.faults()
     head.run("systemctl kill --signal=KILL alone || true", check=False)
 
