@@ -215,8 +215,19 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 		return fail();
 	}
 	take_environment(spank, file);
-	if (chroot(root) < 0 || chdir(workdir[0] ? workdir : "/") < 0) {
+	if (chroot(root) < 0 || chdir("/") < 0) {
 		slurm_error("pyxis: couldn't start container: %m");
+		return -1;
+	}
+	return 0;
+}
+
+/* In each task as its user, after Slurm has gone to the job's directory. */
+int slurm_spank_task_init(spank_t spank, int ac, char **av)
+{
+	(void)spank, (void)ac, (void)av;
+	if (root[0] != '\0' && chdir(workdir[0] ? workdir : "/") < 0) {
+		slurm_error("pyxis: couldn't chdir to %s: %m", workdir);
 		return -1;
 	}
 	return 0;
