@@ -33,7 +33,7 @@ rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.y
 
 test: setup-test ## All checks and tests
 	@$(MAKE) --no-print-directory check
-	@.venv-test/bin/python -m pytest -n 2 --dist loadgroup
+	@.venv-test/bin/python -m pytest -n 3 --dist loadgroup
 
 # Without root, hosts, Slurm, CDK or generated files.
 QUICK := $(wildcard tests/slipway/test_check_rules.py tests/slipway/test_check_schema.py tests/slipway/test_*settings.py \

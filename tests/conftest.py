@@ -1,8 +1,9 @@
-"""How the whole suite is spread over processes (`make test`: pytest -n 2 --dist loadgroup), and its closing line.
+"""How the whole suite is spread over processes (`make test`: pytest -n 3 --dist loadgroup), and its closing line.
 
-Two groups take most of the time, and each runs in one process, one test after another: the node scripts' (whose bash
-coverage is summed up at their end), and what boots a fleet, starts Slurm on the machine itself or looks for what a
-rehearsal left. Each other module stays whole in one process as well, so that its fixtures are made once.
+Three groups take most of the time, and each runs in one process, one test after another: the node scripts' (whose bash
+coverage is summed up at their end), what boots a fleet or looks for what a rehearsal left, and acceptance's runs on a
+Slurm of its own. The last one waits most of its time: three processes keep two cores busy. Each other module stays
+whole in one process as well, so that its fixtures are made once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ OWN_GROUP = ("test_distributions.py",)
 """Modules among them whose bash counts for no coverage: each is a group, as every module elsewhere."""
 MACHINE_MODULES = ("test_rehearse.py",)
 MACHINE_MARKS = ("hosts", "road")
-# What is measured, and so wants a quiet machine, comes when the other process has run out of work.
+SLURM = "slurm"
+"""The group of acceptance's jobs on a loopback Slurm, whose ports and folders no other test meets."""
+FLEETS = ("test_acceptance_hosts.py",)
+"""Modules of acceptance that boot a fleet instead."""
+# What is measured, and so wants a quiet machine, comes when the other processes have run out of work.
 LATE_FOLDERS = ("acceptance", "rehearsal")
 _STARTED = time.time()
 # The readline library of the first process sets these, and what a test prints would be folded for a terminal.
@@ -47,8 +52,13 @@ def _folder(item: pytest.Item) -> str:
     return item.path.relative_to(TESTS).parts[0]
 
 
+def _runs_slurm_only(item: pytest.Item) -> bool:
+    marked = any(item.get_closest_marker(mark) for mark in MACHINE_MARKS)
+    return marked and _folder(item) == "acceptance" and item.path.name not in FLEETS
+
+
 def _needs_the_machine(item: pytest.Item) -> bool:
-    if _folder(item) == SCRIPTS:
+    if _folder(item) == SCRIPTS or _runs_slurm_only(item):
         return False
     named = _folder(item) in MACHINE_FOLDERS or item.path.name in MACHINE_MODULES
     return named or any(item.get_closest_marker(mark) for mark in MACHINE_MARKS)
@@ -56,18 +66,21 @@ def _needs_the_machine(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its group. The two long groups begin first; the measuring tests end theirs."""
+    """Give each test its group. The long groups begin first; the measuring tests end theirs."""
     together = {item.path for item in items if _needs_the_machine(item)}
+    jobs = {item.path for item in items if _runs_slurm_only(item)}
 
     def group(item: pytest.Item) -> str:
         if _folder(item) == SCRIPTS and item.path.name not in OWN_GROUP:
             return SCRIPTS
-        return MACHINE if item.path in together else str(item.path.relative_to(TESTS))
+        if item.path in together:
+            return MACHINE
+        return SLURM if item.path in jobs else str(item.path.relative_to(TESTS))
 
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group(item)))
-    order = {SCRIPTS: 0, MACHINE: 1}
-    items.sort(key=lambda item: (order.get(group(item), 2), group(item) == MACHINE and _folder(item) in LATE_FOLDERS))
+    order = {SCRIPTS: 0, MACHINE: 1, SLURM: 2}
+    items.sort(key=lambda item: (order.get(group(item), 3), group(item) == MACHINE and _folder(item) in LATE_FOLDERS))
 
 
 @pytest.hookimpl(wrapper=True)

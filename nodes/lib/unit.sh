@@ -14,8 +14,8 @@ unit::ensure() { # UNIT FILE ...
     [ "$wanted" = "$(cat "$note" 2>/dev/null)" ]; then
     return 0
   fi
+  systemctl enable --quiet --no-reload "$unit" # one reload is enough
   systemctl daemon-reload
-  systemctl enable --quiet "$unit"
   timeout --kill-after=5 "$UNIT_TIMEOUT_S" systemctl restart "$unit" || unit::fail "$unit" "did not start"
   unit::wait_active "$unit"
   printf '%s\n' "$wanted" | file::put - "$note" 0644

@@ -171,6 +171,7 @@ def build_upper(upper: Path, spec: HostSpec, head: HostSpec, facts: ClusterFacts
     write(upper / "etc/parallelcluster/cfnconfig", _cfnconfig(spec, head, facts).encode(), 0o644)
     write(upper / "etc/systemd/journald.conf.d/rehearsal.conf", b"[Journal]\nStorage=volatile\nRuntimeMaxUse=16M\n")
     write(upper / "etc/systemd/system.conf.d/rehearsal.conf", b"[Manager]\nDefaultTimeoutStopSec=5s\n")
+    _mask_generators(upper)
     for name, text in _UNITS.items():
         write(upper / "etc/systemd/system" / name, text.encode())
     if spec.dynamic:
@@ -196,6 +197,14 @@ def _hide(upper: Path) -> None:
     for name in ("bin", "sbin", "lib", "etc", "share", "include"):
         (upper / "usr/local" / name).mkdir()
     (upper / "etc/systemd/system/multi-user.target.wants").mkdir()
+
+
+def _mask_generators(upper: Path) -> None:
+    """Mask systemd's generators: no unit of a host comes from one, and each reload of a unit would run all of them."""
+    masks = upper / "etc/systemd/system-generators"
+    masks.mkdir(parents=True)
+    for generator in Path("/usr/lib/systemd/system-generators").glob("*"):
+        (masks / generator.name).symlink_to("/dev/null")
 
 
 def _other_homes(users: Iterable[pwd.struct_passwd]) -> dict[str, int]:

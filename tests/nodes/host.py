@@ -31,6 +31,10 @@ ip netns exec test ip link set lo up
 echo head >"$work/root/etc/hostname"
 mkdir -p "$work/root/etc/systemd/system"
 printf '[Unit]\nRequires=basic.target\nAfter=basic.target\nAllowIsolate=yes\n' >"$work/root/etc/systemd/system/test-host.target"
+mkdir -p "$work/root/etc/systemd/system-generators"
+for generator in "$work"/root/{usr/,}lib/systemd/system-generators/*; do # no unit comes from one, and each reload runs all
+  ln -sf /dev/null "$work/root/etc/systemd/system-generators/${generator##*/}"
+done
 rm -rf "$work/root/etc/prometheus" "$work"/root/{etc,opt,var/lib,var/cache,var/log}/slipway
 if [ -n "$2" ]; then
   trace=(--bind="$2:$3")

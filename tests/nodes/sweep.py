@@ -32,6 +32,8 @@ ROOTS = (
     *("/etc", "/fsx", "/opt/slipway", "/opt/slurm", "/usr/local"),
     *("/var/cache/slipway", "/var/lib/enroot", "/var/lib/prometheus", "/var/lib/slipway"),
 )
+# What this machine has installed itself, thousands of files: no script writes there.
+IMAGE = re.compile(r"/usr/local/(cuda|lib/python3|share/)")
 # What a run writes for itself: records, logs, states with the time of day; and what units in the background write.
 OWN = re.compile(
     r"/fsx/logs/|/var/lib/slipway/(steps|background)/|/var/lib/slipway/\w+\.json$|/etc/prometheus/targets/"
@@ -65,24 +67,29 @@ def content(path: str, found: os.stat_result) -> str:
     return _hashes[key]
 
 
-def facts(path: str) -> Facts:
-    found = os.lstat(path)
-    kind, mode = stat.S_IFMT(found.st_mode), stat.S_IMODE(found.st_mode)
+def facts(path: str, status: os.stat_result) -> Facts:
+    kind, mode = stat.S_IFMT(status.st_mode), stat.S_IMODE(status.st_mode)
     if kind == stat.S_IFREG:
-        return ("file", mode, found.st_uid, found.st_gid, content(path, found))
+        return ("file", mode, status.st_uid, status.st_gid, content(path, status))
     if kind == stat.S_IFLNK:
-        return ("link", 0, found.st_uid, found.st_gid, str(Path(path).readlink()))
-    return ("directory" if kind == stat.S_IFDIR else "other", mode, found.st_uid, found.st_gid, "")
+        return ("link", 0, status.st_uid, status.st_gid, os.readlink(path))  # noqa: PTH115 (a Path each is slow)
+    return ("directory" if kind == stat.S_IFDIR else "other", mode, status.st_uid, status.st_gid, "")
 
 
 def capture() -> State:
     """Everything below the roots; a path that goes away meanwhile is left out."""
     state: State = {}
-    for root in ROOTS:
-        for folder, folders, files in os.walk(root):
-            for path in (folder, *(f"{folder}/{name}" for name in files + folders)):
-                with contextlib.suppress(FileNotFoundError):
-                    state[path] = facts(path)
+    folders = list(ROOTS)
+    for folder in folders:  # which grows
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+            state[folder] = facts(folder, os.lstat(folder))
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if not IMAGE.match(entry.path):
+                        folders.append(entry.path)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        state[entry.path] = facts(entry.path, entry.stat(follow_symlinks=False))
     return state
 
 
@@ -99,10 +106,8 @@ def restore(base: State) -> None:
     for path in sorted(now):
         if path not in base or now[path][0] != base[path][0]:
             remove(path)
-    for path in sorted(base):
+    for path in sorted(path for path in base if now.get(path) != base[path]):
         kind, mode, owner, group, detail = base[path]
-        if now.get(path) == base[path] and os.path.lexists(path):
-            continue
         if kind == "directory":
             Path(path).mkdir(exist_ok=True)
         elif kind == "link":

@@ -46,7 +46,7 @@ esac
 NODES = b"#!/bin/bash\nprintf 'n-1 idle\\nn-2 mixed\\nn-3 idle~\\n'\n"
 
 
-def plan(scripts: list[dict[str, Any]], own: int = 4, shared: int = 2, names: list[str] | None = None) -> bytes:
+def plan(scripts: list[dict[str, Any]], own: int = 3, shared: int = 1, names: list[str] | None = None) -> bytes:
     """What sweep.py is told: own and shared, how many commands of a script and of nodes/lib it kills at; names: scripts."""
     everything = os.environ.get("SLIPWAY_SWEEP") == "all"
     seed = int(os.environ.get("SLIPWAY_SWEEP_SEED", "1"))
@@ -65,7 +65,7 @@ def sweep(host: Host, scripts: list[dict[str, Any]], **chosen: Any) -> None:
     faults = [f"{result['name']}: {fault}" for result in results for fault in result["faults"]]
     assert faults == [], "\n".join(faults)
     assert [result["name"] for result in results] == [script["name"] for script in scripts]
-    assert all(result["kills"] > 2 for result in results)
+    assert all(result["kills"] > 1 for result in results)
 
 
 def steps(kind: str) -> list[dict[str, Any]]:
@@ -149,7 +149,7 @@ def test_the_bootstrap_action_from_the_parameter_to_the_last_record(node: Host, 
         "/fsx/scripts /fsx/config /fsx/containers /fsx/nccl /fsx/logs"
     )
     argv = LOAD.format(kind=kind).split()
-    sweep(node, [{"name": f"{kind} bootstrap action", "argv": argv, "at_once": True}], own=14, shared=8)
+    sweep(node, [{"name": f"{kind} bootstrap action", "argv": argv, "at_once": True}], own=10, shared=5)
 
 
 # A killed run is ended with everything it started: a unit's processes are one control group.
@@ -162,17 +162,18 @@ whole() {
     [ ! -e /opt/slipway/software/$program ] || /opt/slipway/software/$program --version >/dev/null 2>&1 || return 1
   done
 }
-round=0
+round=0 ms=300
 while :; do
   round=$((round + 1))
   systemd-run --quiet --collect --unit=sweep-$round bash -c 'HEAD >/srv/said 2>&1 && touch /srv/finished || [ $? -ge 128 ] || touch /srv/failed'
-  sleep $(printf '%d.%02d' $((round * 40 / 100)) $((round * 40 % 100)))
+  sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
+  ms=$((ms * 4 / 3))
   systemctl kill --signal=KILL sweep-$round 2>/dev/null || true
   for wait in $(seq 50); do systemctl is-active --quiet sweep-$round || break; sleep 0.1; done
   whole || { echo "broken in round $round"; exit 1; }
   [ ! -e /srv/failed ] || { tail /srv/said; exit 1; }
   [ ! -e /srv/finished ] || break
-  [ $round -lt 60 ] || { echo 'never finished'; exit 1; }
+  [ $round -lt 24 ] || { echo 'never finished'; exit 1; }
 done
 echo "rounds $round"
 """
@@ -212,7 +213,7 @@ def user_scripts(host: Host, work: Path) -> dict[str, dict[str, Any]]:
             "argv": ["bash", "/fsx/nccl/install-nccl-shared.sh", "v2.28.7-1", "v1.17.2-aws", "/fsx"],
             "varies": "/nccl/versions/.*",
             "at_once": True,
-            "most": 8,
+            "most": 5,
         },
         "apply-nccl-to-running-nodes.sh": {
             "argv": ["bash", "/fsx/nccl/apply-nccl-to-running-nodes.sh"],
@@ -228,4 +229,4 @@ def test_each_script_that_users_run(host: Host, tmp_path: Path) -> None:
     table = user_scripts(host, tmp_path)
     found = {path.name for path in (ROOT / "headnode/user").glob("*.sh") if path.stat().st_mode & 0o111}
     assert found == table.keys(), "a way to run each script that users run"
-    sweep(host, [{"name": name, **entry} for name, entry in table.items()], own=4, shared=1)
+    sweep(host, [{"name": name, **entry} for name, entry in table.items()], own=3, shared=1)

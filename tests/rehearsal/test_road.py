@@ -20,9 +20,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = "clusters/rehearsal.yaml"
+SMALL = "tests/rehearsal/small.yaml"
 SITE_PARTS = REPOSITORY / "tests/stacks/site-parts.yaml"
-EVERY_KIND = REPOSITORY / "tests/rehearsal/every-kind.yaml"
-CLOUD_ONLY = [*sorted((REPOSITORY / "clusters").glob("*.yaml")), SITE_PARTS, EVERY_KIND]
 LIMIT_S = 300  # of one rehearsal
 TWO_LIMIT_S = 600  # of two at once: next to the other tests they take four minutes on two busy cores
 
@@ -135,15 +134,17 @@ def granted_without_use(output: Path) -> list[str]:
 
 @hosts
 @pytest.mark.hosts
-def test_good_and_broken_side_by_side(tmp_path: Path) -> None:
-    """Two rehearsals at once do not meet: one ends green, the other one, with a throttled host, red and with its name."""
-    before = traces()
-    good = start(SETTINGS, output=tmp_path / "good")
-    slow = start(SETTINGS, "--break", "slow-node=gpu-3", output=tmp_path / "slow")
-    good_output, slow_output = finish(good, TWO_LIMIT_S), finish(slow, TWO_LIMIT_S)
+def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
+    """Two rehearsals at once do not meet: one has a throttled host and ends with its name, the other one is good.
 
-    assert good.returncode == 0, good_output[-3000:]
-    assert good_output.splitlines()[-1] == "[RESULT] SUCCESS"
+    In the good one a user under umask 077 runs a job in a shell; `exit` ends it with the verdict of acceptance.
+    """
+    before = traces()
+    slow = start(SETTINGS, "--break", "slow-node=gpu-3", output=tmp_path / "slow")
+    try:
+        _use_a_shell(tmp_path / "good")
+    finally:
+        slow_output = finish(slow, TWO_LIMIT_S)
     assert slow.returncode == 1, slow_output[-3000:]
     assert slow_output.splitlines()[-1].startswith("[RESULT] FAILURE:")
     assert "train-st-gpu-3" in slow_output.splitlines()[-1]
@@ -156,6 +157,27 @@ def test_good_and_broken_side_by_side(tmp_path: Path) -> None:
     assert "train-st-gpu-1" in page.read_text(encoding="utf-8")
     assert list((tmp_path / "good").glob("*/acceptance/*/junit.xml"))
     assert traces() == before
+
+
+def _use_a_shell(output: Path) -> None:
+    """Rehearse on a terminal of its own, run a job in the shell on the head node, and leave it."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.umask(0o077)
+        os.chdir(REPOSITORY)
+        os.execv(program(), [program(), "rehearse", SETTINGS, "--shell", "--output", str(output)])  # noqa: S606
+    try:
+        _read(terminal, "ubuntu@head", TWO_LIMIT_S)
+        # The word is complete only in the output, not in the echo of the command.
+        os.write(terminal, b"srun --nodes=2 hostname | sort; echo jobs' 'ended; sleep 100\n")
+        assert "train-st-gpu-2" in _read(terminal, "jobs ended", 60)
+        os.write(terminal, b"\x03")  # Ctrl-C ends the command, not the rehearsal
+        os.write(terminal, b"id --user --name; exit\n")
+        assert "Traceback" not in _read(terminal, "[RESULT] SUCCESS", 180)  # the hosts are ended before it
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    except BaseException:
+        _end(pid, terminal)
+        raise
 
 
 @hosts
@@ -173,7 +195,7 @@ def test_good_and_broken_side_by_side(tmp_path: Path) -> None:
 )
 def test_a_broken_bootstrap_names_step_and_node(fault: str, words: tuple[str, ...], tmp_path: Path) -> None:
     before = traces()
-    process = start(SETTINGS, "--break", fault, output=tmp_path)
+    process = start(SMALL, "--break", fault, output=tmp_path)
     output = finish(process)
     assert process.returncode == 1, output[-3000:]
     last = output.splitlines()[-1]
@@ -185,12 +207,10 @@ def test_a_broken_bootstrap_names_step_and_node(fault: str, words: tuple[str, ..
 
 @hosts
 @pytest.mark.hosts
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL], ids=["ctrl-c", "closed-terminal", "kill-9"]
-)
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL], ids=["closed-terminal", "kill-9"])
 def test_nothing_is_left_when_it_is_ended(number: signal.Signals, tmp_path: Path) -> None:
     before = traces()
-    process = start(SETTINGS, output=tmp_path)
+    process = start(SMALL, output=tmp_path)
     _wait_for_hosts(process)
     process.send_signal(number)
     output, _ = process.communicate(timeout=180)
@@ -208,7 +228,7 @@ def test_nothing_is_left_when_it_is_ended(number: signal.Signals, tmp_path: Path
 @pytest.mark.hosts
 def test_a_second_ctrl_c_ends_it_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     before = traces()
-    process = start(SETTINGS, output=tmp_path)
+    process = start(SMALL, output=tmp_path)
     _wait_for_hosts(process)
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
@@ -241,31 +261,6 @@ def _end(pid: int, terminal: int) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and os.waitpid(pid, os.WNOHANG) == (0, 0):
         time.sleep(0.5)
-
-
-@hosts
-@pytest.mark.hosts
-def test_a_shell_on_the_rehearsed_head_node(tmp_path: Path) -> None:
-    """A user under umask 077 runs a job in it; `exit` ends the rehearsal with the verdict of acceptance."""
-    before = traces()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.umask(0o077)
-        os.chdir(REPOSITORY)
-        os.execv(program(), [program(), "rehearse", SETTINGS, "--shell", "--output", str(tmp_path)])  # noqa: S606
-    try:
-        _read(terminal, "ubuntu@head", LIMIT_S)
-        # The word is complete only in the output, not in the echo of the command.
-        os.write(terminal, b"srun --nodes=2 hostname | sort; echo jobs' 'ended; sleep 100\n")
-        assert "train-st-gpu-2" in _read(terminal, "jobs ended", 60)
-        os.write(terminal, b"\x03")  # Ctrl-C ends the command, not the rehearsal
-        os.write(terminal, b"id --user --name; exit\n")
-        _read(terminal, "[RESULT] SUCCESS", 180)  # the hosts are ended before it
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    except BaseException:
-        _end(pid, terminal)
-        raise
-    assert traces() == before
 
 
 def _wait_for_hosts(process: subprocess.Popen[str]) -> None:
@@ -306,7 +301,7 @@ def site(folder: Path, head: str, compute: str) -> Path:
         file = folder / "s3/site-scripts" / key
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    settings = SITE_PARTS.read_text(encoding="utf-8")
+    settings = SITE_PARTS.read_text(encoding="utf-8").replace("count: 2", "count: 1")
     settings = settings.replace("{SlurmdTimeout: 600}", "{SlurmdTimeout: 600, JobAcctGatherFrequency: 20}")
     file = folder / "site.yaml"
     file.write_text(f"{settings}acceptance: {{scenario: none}}\n", encoding="utf-8")
@@ -323,13 +318,13 @@ def test_a_sites_scripts_mounts_and_parameters_reach_the_hosts(tmp_path: Path) -
     assert output.splitlines()[-1] == "[RESULT] SUCCESS"
     assert "JobAcctGatherFrequency=20 is not tried: no slurmdbd runs behind the local hosts" in output
     said = {file.stem: file.read_text(encoding="utf-8") for file in (tmp_path / "out").glob("*/hosts/*.log")}
-    assert set(said) == {"head", "train-st-gpu-1", "train-st-gpu-2"}
+    assert set(said) == {"head", "train-st-gpu-1"}
     assert "site: ran after Slipway, with --level 2\n" in said["head"]
     assert "site: SlurmdTimeout = 600 sec\n" in said["head"]
-    for node in ("train-st-gpu-1", "train-st-gpu-2"):
-        assert "site: ran after Slipway, with 0 arguments\n" in said[node]
-        assert 'site: the head node left "s3://site-scripts/harden.sh"\n' in said[node]
-        assert "site: GraceTime=60\n" in said[node]
+    node = said["train-st-gpu-1"]
+    assert "site: ran after Slipway, with 0 arguments\n" in node
+    assert 'site: the head node left "s3://site-scripts/harden.sh"\n' in node
+    assert "site: GraceTime=60\n" in node
     assert traces() == before
 
 
@@ -344,14 +339,3 @@ def test_a_sites_script_that_fails_fails_its_node_by_name(tmp_path: Path) -> Non
     assert last.startswith("[RESULT] FAILURE: site-parts-cluster/Cluster: train-st-gpu-")
     assert "s3://site-scripts/compute/limits.sh: a custom action failed (exit 3); it said: no licence server" in last
     assert traces() == before
-
-
-@pytest.mark.parametrize("file", CLOUD_ONLY, ids=lambda file: file.stem)
-def test_every_example_deploys_to_the_embedded_aws(file: Path, tmp_path: Path) -> None:
-    """Without hosts and without root: check, synthesis, every stack, ParallelCluster's validators."""
-    before = traces()
-    process = start(str(file), "--cloud-only", "--json", output=tmp_path)
-    output = finish(process)
-    assert process.returncode == 0, output[-3000:]
-    assert "[RESULT] SUCCESS" in output
-    assert not traces()["tmp"] - before["tmp"]
