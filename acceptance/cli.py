@@ -377,7 +377,8 @@ def _list(arguments: argparse.Namespace) -> int:
     print(f"collectives: {', '.join(COLLECTIVES)}")
     for limit in known_limits():
         bounds = f"fail < {gb_text(limit.fail_below_gb_per_s)}, warn < {gb_text(limit.warn_below_gb_per_s)} GB/s"
-        what = f"{limit.instance_type} {limit.collective} {limit.node_counts} nodes {size_text(limit.size_bytes)}"
+        nodes = f"{limit.node_counts} node{'s' * (limit.nodes_max > 1)}"
+        what = f"{limit.instance_type} {limit.collective} {nodes} {size_text(limit.size_bytes)}"
         print(f"{what}: {bounds}; {limit.basis}: {limit.source}")
     return EXIT_GOOD
 
