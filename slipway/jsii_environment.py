@@ -14,15 +14,20 @@ CACHE_VARIABLES = ("JSII_RUNTIME_PACKAGE_CACHE", "JSII_RUNTIME_PACKAGE_CACHE_ROO
 
 
 def prepare() -> None:
-    """Do without jsii's cache if the home directory cannot be written, and without its banner about Node 20.
+    """Do without jsii's cache of CDK's library if the home cannot be written, and without its banner about Node 20.
 
     With little memory, as in AWS CloudShell (2 GiB), do without CDK's own validation of the templates: it alone takes
-    400 MB. CloudFormation validates what is deployed, and `make check-cloud` validates the templates elsewhere.
+    400 MB. CloudFormation validates what is deployed, and `make check-cloud` validates the templates elsewhere. Do
+    without the cache too: filling it takes 1.5 GB of memory and 210 MB of the home; /tmp is not in CloudShell's home.
     """
-    if memory_bytes() < ENOUGH_BYTES:
+    has_little_memory = memory_bytes() < ENOUGH_BYTES
+    if has_little_memory:
         os.environ.setdefault("CDK_VALIDATION", "false")
     os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")
     if any(os.environ.get(name) for name in CACHE_VARIABLES):
+        return
+    if has_little_memory:
+        os.environ[CACHE_VARIABLES[0]] = "disabled"
         return
     folder = Path(CACHE).expanduser()
     existing = next(path for path in (folder, *folder.parents) if path.exists())

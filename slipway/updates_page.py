@@ -46,7 +46,7 @@ class Own:
 
 NEW_BUNDLE = "each node takes the new bundle when its jobs have ended"
 MEASURED = "the deployment measures the cluster again"
-IN_USE = "refused before anything changes: an export of the {} stack is in use"
+IN_USE = "an export of the {} stack is in use: CloudFormation rolls that stack back"
 OWN: dict[str, Own] = {
     "name": Own("it is a second cluster with separate stacks; the first one stays", REFUSED),
     "region": Own("the stacks of the other region are made anew; the old ones stay", REFUSED),
@@ -55,7 +55,9 @@ OWN: dict[str, Own] = {
     "network.vpc_id": Own(IN_USE.format("network"), REFUSED),
     "network.security_group_id": Own(IN_USE.format("network"), REFUSED),
     "storage.fsx.deployment": Own(IN_USE.format("storage"), REFUSED),
-    "storage.fsx.throughput_mb_s_per_tib": Own("FSx changes it in place", TAKEN),
+    "storage.fsx.throughput_mb_s_per_tib": Own(
+        f"{IN_USE.format('storage')}. FSx alone changes it in place: see below the table", REFUSED
+    ),
     "storage.fsx.capacity_gib": Own("the file system grows in place, while it is used; FSx never shrinks one", TAKEN),
     "storage.fsx.compression": Own("FSx changes it in place; files written before keep their form", TAKEN),
     "storage.bucket": Own(

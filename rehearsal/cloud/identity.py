@@ -84,9 +84,20 @@ def _inline_policy(iam: Any, request: ResourceRequest) -> ResourceResult:
     return ResourceResult(name, {"Id": name})
 
 
+def _change_inline_policy(iam: Any, request: ResourceRequest) -> ResourceResult:
+    """Roles that the policy had before lose it."""
+    result = _inline_policy(iam, request)
+    for role in set(request.old_properties.get("Roles", [])) - set(request.properties.get("Roles", [])):
+        iam.delete_role_policy(RoleName=role, PolicyName=request.old_properties["PolicyName"])
+    return result
+
+
 def _delete_inline_policy(iam: Any, request: ResourceRequest, name: str) -> None:
     for role in request.properties.get("Roles", []):
         iam.delete_role_policy(RoleName=role, PolicyName=name)
+
+
+POLICY_VERSIONS = 5  # IAM user guide, quotas
 
 
 def _managed_policy(iam: Any, request: ResourceRequest) -> ResourceResult:
@@ -101,7 +112,12 @@ def _managed_policy(iam: Any, request: ResourceRequest) -> ResourceResult:
 
 
 def _change_managed_policy(iam: Any, request: ResourceRequest) -> ResourceResult:
+    """A new version. IAM keeps five: the handler deletes the oldest first (its schema: iam:DeletePolicyVersion)."""
     arn = request.physical_id
+    versions = iam.list_policy_versions(PolicyArn=arn)["Versions"]
+    if len(versions) == POLICY_VERSIONS:
+        oldest = min((item for item in versions if not item["IsDefaultVersion"]), key=lambda item: item["CreateDate"])
+        iam.delete_policy_version(PolicyArn=arn, VersionId=oldest["VersionId"])
     document = json.dumps(request.properties["PolicyDocument"])
     iam.create_policy_version(PolicyArn=arn, PolicyDocument=document, SetAsDefault=True)
     before, after = (set(item.get("Roles", [])) for item in (request.old_properties, request.properties))
@@ -149,10 +165,19 @@ def _delete_permission(functions: Any, request: ResourceRequest, statement: str)
 def identity_types(clients: Clients) -> dict[str, ResourceType]:
     """The types of this module by name."""
     return {
-        "AWS::IAM::Role": ApiType(clients, "iam", _role, _delete_role, change=_change_role),
-        "AWS::IAM::Policy": ApiType(clients, "iam", _inline_policy, _delete_inline_policy, change=_inline_policy),
+        "AWS::IAM::Role": ApiType(
+            clients, "iam", _role, _delete_role, change=_change_role, replacing=("Path", "RoleName")
+        ),
+        "AWS::IAM::Policy": ApiType(
+            clients, "iam", _inline_policy, _delete_inline_policy, change=_change_inline_policy
+        ),
         "AWS::IAM::ManagedPolicy": ApiType(
-            clients, "iam", _managed_policy, _delete_managed_policy, change=_change_managed_policy
+            clients,
+            "iam",
+            _managed_policy,
+            _delete_managed_policy,
+            change=_change_managed_policy,
+            replacing=("Description", "ManagedPolicyName", "Path"),
         ),
         "AWS::IAM::InstanceProfile": ApiType(clients, "iam", _profile, _delete_profile),
         "AWS::Lambda::Permission": ApiType(clients, "lambda", _permission, _delete_permission),

@@ -357,20 +357,28 @@ def network_types(clients: Clients) -> dict[str, ResourceType]:
         return ApiType(clients, "ec2", make, remove, replacing=replacing)
 
     return {
-        "AWS::EC2::VPC": ec2(_vpc, lambda c, _, i: c.delete_vpc(VpcId=i)),
-        "AWS::EC2::Subnet": ec2(_subnet, lambda c, _, i: c.delete_subnet(SubnetId=i)),
+        "AWS::EC2::VPC": ec2(_vpc, lambda c, _, i: c.delete_vpc(VpcId=i), ("CidrBlock",)),
+        "AWS::EC2::Subnet": ec2(
+            _subnet, lambda c, _, i: c.delete_subnet(SubnetId=i), ("AvailabilityZone", "CidrBlock", "VpcId")
+        ),
         "AWS::EC2::InternetGateway": ec2(
             _internet_gateway, lambda c, _, i: c.delete_internet_gateway(InternetGatewayId=i)
         ),
-        "AWS::EC2::VPCGatewayAttachment": ec2(_attachment, _detach),
-        "AWS::EC2::RouteTable": ec2(_route_table, lambda c, _, i: c.delete_route_table(RouteTableId=i)),
-        "AWS::EC2::Route": ec2(_route, _unroute),
+        "AWS::EC2::VPCGatewayAttachment": ec2(_attachment, _detach, ("VpcId",)),
+        "AWS::EC2::RouteTable": ec2(_route_table, lambda c, _, i: c.delete_route_table(RouteTableId=i), ("VpcId",)),
+        "AWS::EC2::Route": ec2(_route, _unroute, ("DestinationCidrBlock", "RouteTableId")),
         "AWS::EC2::SubnetRouteTableAssociation": ec2(
-            _association, lambda c, _, i: c.disassociate_route_table(AssociationId=i)
+            _association,
+            lambda c, _, i: c.disassociate_route_table(AssociationId=i),
+            ("RouteTableId", "SubnetId"),
         ),
         "AWS::EC2::EIP": ec2(_address, _release),
-        "AWS::EC2::NatGateway": ec2(_nat_gateway, lambda c, _, i: c.delete_nat_gateway(NatGatewayId=i)),
-        "AWS::EC2::VPCEndpoint": ec2(_endpoint, lambda c, _, i: c.delete_vpc_endpoints(VpcEndpointIds=[i])),
+        "AWS::EC2::NatGateway": ec2(
+            _nat_gateway, lambda c, _, i: c.delete_nat_gateway(NatGatewayId=i), ("AllocationId", "SubnetId")
+        ),
+        "AWS::EC2::VPCEndpoint": ec2(
+            _endpoint, lambda c, _, i: c.delete_vpc_endpoints(VpcEndpointIds=[i]), ("ServiceName", "VpcId")
+        ),
         "AWS::EC2::SecurityGroup": ec2(_security_group, _empty_and_delete_group, ("GroupDescription", "VpcId")),
         "AWS::EC2::SecurityGroupIngress": ec2(_ingress, _revoke_ingress, _RULE_KEYS),
         "AWS::EC2::SecurityGroupEgress": ec2(_egress, _revoke_egress, _RULE_KEYS),

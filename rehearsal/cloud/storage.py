@@ -318,20 +318,33 @@ def _file_system_result(made: Mapping[str, Any]) -> ResourceResult:
     return ResourceResult(made["FileSystemId"], attributes)
 
 
+#: Immutable in CloudFormation's resource specification, as the CDK CLI 2.1148.1 has it (db.json.gz). FSx itself
+#: changes the throughput in place (API reference, UpdateFileSystem): CloudFormation does not ask it to.
+_REPLACING_LUSTRE = (
+    "CopyTagsToBackups",
+    "DeploymentType",
+    "DriveCacheType",
+    "ExportPath",
+    "ImportPath",
+    "ImportedFileChunkSize",
+    "PerUnitStorageThroughput",
+)
+
+
 class FileSystemType(ApiType):
-    """Lustre's own properties change in place, except the deployment type."""
+    """Some of Lustre's properties change in place."""
 
     def update(self, request: ResourceRequest, current: ResourceResult) -> ResourceResult:
-        """Replace for another deployment type, else as every type does."""
+        """Replace for an immutable property of Lustre, else as every type does."""
         before, after = (
-            item.get("LustreConfiguration", {}).get("DeploymentType")
+            {key: str(item.get("LustreConfiguration", {}).get(key)) for key in _REPLACING_LUSTRE}
             for item in (request.old_properties, request.properties)
         )
         return super().update(request, current) if before == after else self.create(request)
 
 
 def _grow(fsx: Any, request: ResourceRequest) -> ResourceResult:
-    """FSx grows and changes throughput and compression in place; it refuses to shrink."""
+    """FSx grows and changes the compression in place; it refuses to shrink."""
     system = fsx_backends[ACCOUNT][request.region].file_systems[request.physical_id]
     capacity = int(request.properties["StorageCapacity"])
     if capacity < int(system.storage_capacity):
@@ -425,7 +438,15 @@ def storage_types(clients: Clients) -> dict[str, ResourceType]:
             _file_system,
             _remove_file_system,
             change=_grow,
-            replacing=("BackupId", "FileSystemType", "KmsKeyId", "SecurityGroupIds", "StorageType", "SubnetIds"),
+            replacing=(
+                "BackupId",
+                "FileSystemType",
+                "FileSystemTypeVersion",
+                "KmsKeyId",
+                "SecurityGroupIds",
+                "StorageType",
+                "SubnetIds",
+            ),
         ),
         "AWS::FSx::DataRepositoryAssociation": ApiType(
             clients,

@@ -161,10 +161,13 @@ def test_a_file_system_grows_in_place_and_is_replaced_for_another_kind(deployer:
     ids = [deployer.outputs(deployer.create({"Fs": lustre(subnet)}, name="grows", Outputs=outputs))["Id"]]
     for change in (
         {"capacity": 9600},
+        {"capacity": 9600, "DataCompressionType": "NONE"},
+        {"capacity": 9600, "DataCompressionType": "NONE", "PerUnitStorageThroughput": 500},
         {"capacity": 9600, "DeploymentType": "SCRATCH_2", "PerUnitStorageThroughput": None},
     ):
         ids.append(deployer.outputs(deployer.update("grows", {"Fs": lustre(subnet, **change)}, Outputs=outputs))["Id"])
-    assert ids[0] == ids[1] != ids[2]
+    assert ids[0] == ids[1] == ids[2]
+    assert len({*ids[2:]}) == 3  # another throughput or deployment type: CloudFormation replaces it
     smaller = lustre(subnet, capacity=4800, DeploymentType="SCRATCH_2", PerUnitStorageThroughput=None)
     shrunk = deployer.update("grows", {"Fs": smaller}, Outputs=outputs)
     assert shrunk["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"

@@ -22,7 +22,7 @@ from aws_cdk import App
 
 from app import make_stacks
 from rehearsal.cloud.cluster_stacks import ClusterStacks, physical_id_of_failure
-from rehearsal.cloud.errors import ResourceFailed, StackNotFound
+from rehearsal.cloud.errors import ResourceFailed, StackNotFound, TemplateInvalid
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.cloud.stack import StackOptions
@@ -78,43 +78,66 @@ class Standing:
         self.aws = aws
         self.provider = Provider(aws)
         self._folder = folder
-        self._runs = 0
+        self._templates: dict[str, dict[str, dict[str, Any]]] = {}  # of what was synthesised before, by the settings
         aws.register_custom_resource("Custom::PclusterCluster", self.provider.handle)
         accepted = {"RunId": "run", "Summary": "accepted"}  # nothing is measured
         aws.register_custom_resource("Custom::ClusterAcceptance", lambda _: ResourceResult("run", accepted))
 
     def deploy(self, settings: Settings) -> str:
         """Deploy the stacks; the first failure as `part: reason`, empty if all is well."""
-        self._runs += 1
-        out = self._folder / str(self._runs)
-        templates = synthesised(settings, out)
-        self._publish(out)
-        for part in PARTS:
-            if templates.get(part, {}).get("Resources"):
-                failure = self._deploy(f"{settings.name}-{part}", templates[part])
-                if failure:
-                    return f"{part}: {failure}"
+        templates = self._synthesised(settings)
+        for part in (part for part in PARTS if part in templates):
+            is_empty = not templates[part].get("Resources")
+            failure = (
+                self._give_up(f"{settings.name}-{part}")
+                if is_empty
+                else self._deploy(f"{settings.name}-{part}", templates[part])
+            )
+            if failure:
+                return f"{part}: {failure}"
         return ""
+
+    def _give_up(self, name: str) -> str:
+        """The CDK CLI deletes a stack that has no resources any more, and deploys no new one without any."""
+        try:
+            return "" if self.delete(name) == "DELETE_COMPLETE" else "not deleted"
+        except StackNotFound:
+            return ""
+        except TemplateInvalid as error:
+            return str(error)
+
+    def _synthesised(self, settings: Settings) -> dict[str, dict[str, Any]]:
+        key = settings.model_dump_json()
+        if key not in self._templates:
+            out = self._folder / str(len(self._templates))
+            self._templates[key] = synthesised(settings, out)
+            self._publish(out)
+        return self._templates[key]
 
     def _deploy(self, name: str, template: Mapping[str, Any]) -> str:
         """CreateStack or UpdateStack, as the CDK CLI does: a stack that was rolled back is deleted first."""
-        stacks, text = self.aws.stacks, json.dumps(template)
+        stacks, text, before = self.aws.stacks, json.dumps(template), 0
         try:
             stack = stacks.find(name)
+            before = len(stack.events)
         except StackNotFound:
             stacks.create(name, text, {}, StackOptions())
         else:
             if stack.status == "ROLLBACK_COMPLETE":
                 self.delete(name)
                 stacks.create(name, text, {}, StackOptions())
-            elif stack.text != text:
+            elif json.loads(stack.text) == template:
+                return ""
+            else:
                 stacks.update(name, text, {}, StackOptions())
         assert stacks.wait_idle(WAIT_S), f"{name} did not end"
         stack = stacks.find(name)
         if stack.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
             return ""
-        failed = [event.reason for event in stack.events if event.status.endswith("_FAILED")]
-        refused = [event.reason for event in stack.events if event.status.endswith("ROLLBACK_IN_PROGRESS")]
+        if stack.status.endswith("ROLLBACK_FAILED"):
+            return f"{stack.status}: {[event.reason for event in stack.events[before:] if 'FAILED' in event.status]}"
+        failed = [event.reason for event in stack.events[before:] if event.status.endswith("_FAILED")]
+        refused = [event.reason for event in stack.events[before:] if event.status.endswith("ROLLBACK_IN_PROGRESS")]
         return (failed[-1:] or refused[-1:] or [stack.reason])[0]
 
     def delete(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A home directory that cannot be written stops neither `cdk synth` nor `cdk deploy`."""
+"""A home that cannot be written, and little memory, stop neither `cdk synth` nor `cdk deploy`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from slipway import jsii_environment
 
 SHOW = "import os, slipway.jsii_environment as _; print(os.environ.get('JSII_RUNTIME_PACKAGE_CACHE'))"
 READ_ONLY = "/proc"  # for root too
@@ -41,3 +43,17 @@ def test_a_home_that_can_be_written_keeps_the_cache_and_is_left_as_it_is(tmp_pat
 def test_a_chosen_cache_is_kept(tmp_path: Path) -> None:
     done = run(READ_ONLY, JSII_RUNTIME_PACKAGE_CACHE_ROOT=str(tmp_path))
     assert (done.stdout, done.stderr) == ("None\n", "")
+
+
+@pytest.mark.parametrize(("mib", "cache", "validation"), [(2048, "disabled", "false"), (8192, None, None)])
+def test_little_memory_does_without_cache_and_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mib: int, cache: str | None, validation: str | None
+) -> None:
+    for name in ("JSII_RUNTIME_PACKAGE_CACHE", "JSII_RUNTIME_PACKAGE_CACHE_ROOT", "CDK_VALIDATION"):
+        monkeypatch.setenv(name, "")  # so that what prepare sets is undone
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(jsii_environment, "memory_bytes", lambda: mib * 2**20)
+    jsii_environment.prepare()
+    assert os.environ.get("JSII_RUNTIME_PACKAGE_CACHE") == cache
+    assert os.environ.get("CDK_VALIDATION") == validation
