@@ -3,8 +3,8 @@
 It is the leader of its session. GNU parallel, which enroot works with, gives each of its jobs a process group of its
 own, and enroot's import runs in a subshell: neither the group nor the death of the first process reaches all of them.
 So every process of the session is ended when the command has ended, when this program gets SIGTERM, and when its
-parent dies, since the kernel sends SIGTERM then (tools.run). The exit code is the command's; 128 and the signal's
-number if a signal ended it.
+parent dies, since the kernel sends SIGTERM then (tools.run). The token that an ended enroot leaves is removed. The exit
+code is the command's; 128 and the signal's number if a signal ended it.
 """
 
 from __future__ import annotations
@@ -54,6 +54,13 @@ def end_others(patience_s: float) -> None:
         time.sleep(POLL_S)
 
 
+def forget_token(command: int) -> None:
+    """Remove enroot's file ENROOT_CACHE_PATH/.tokens.UID/REGISTRY.PID of an ended command."""
+    with contextlib.suppress(KeyError, OSError):
+        for token in Path(os.environ["ENROOT_CACHE_PATH"]).glob(f".tokens.*/*.{command}"):
+            token.unlink()
+
+
 def main(arguments: list[str]) -> int:
     """Run the command; return the exit code."""
 
@@ -62,11 +69,15 @@ def main(arguments: list[str]) -> int:
         sys.exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, ended)
+    child = None
     try:
-        code = subprocess.Popen(arguments[1:]).wait()
+        child = subprocess.Popen(arguments[1:])
+        code = child.wait()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     finally:
         end_others(float(arguments[0]))
+        if child is not None:
+            forget_token(child.pid)
     return code if code >= 0 else 128 - code
 
 

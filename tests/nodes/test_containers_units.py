@@ -163,17 +163,23 @@ def test_no_process_of_a_session_is_left_however_it_ends(tmp_path: Path, monkeyp
         == 3
     )
     assert left() == []
-    # SIGKILL of the program that started it all.
+    # SIGKILL of the program that started it all; with the token of an enroot that could not remove it.
     note.unlink()
+    tokens = tmp_path / "cache/.tokens.0"
+    tokens.mkdir(parents=True)
+    command = ["bash", "-c", f"trap '' TERM; touch {tokens}/nvcr.io.$$; {COMMAND.format(note)}"]
     program = (
         "import os, sys; from headnode.containers import tools; tools.END_S = 0.2; "
         "tools.run(sys.argv[1:], os.environ, 1, tools.Limits(60, 60, 0, 1), lambda: False)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, *command], cwd=ROOT, stdout=subprocess.DEVNULL) as child:
+    environment = {**os.environ, "ENROOT_CACHE_PATH": str(tokens.parent)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *command], cwd=ROOT, stdout=subprocess.DEVNULL, env=environment
+    ) as child:
         wait_for(lambda: note.exists() and note.read_text() != "")
         assert left() != []
         child.kill()
-    wait_for(lambda: left() == [])
+    wait_for(lambda: left() == [] and not list(tokens.iterdir()))
     os.close(log)
 
 
