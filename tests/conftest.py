@@ -31,6 +31,8 @@ SLURM = "slurm"
 """The group of acceptance's jobs on a loopback Slurm, whose ports and folders no other test meets."""
 FLEETS = ("test_acceptance_hosts.py",)
 """Modules of acceptance that boot a fleet instead."""
+LONG_MODULES = ("test_distributions.py", "test_examples.py", "test_standing.py", "test_cloudshell.py", "test_setup.py")
+"""Modules of a minute or more: begun late, one of them would run alone at the end."""
 # What is measured, and so wants a quiet machine, comes when the other processes have run out of work.
 LATE_FOLDERS = ("acceptance", "rehearsal")
 _STARTED = time.time()
@@ -80,7 +82,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group(item)))
     order = {SCRIPTS: 0, MACHINE: 1, SLURM: 2}
-    items.sort(key=lambda item: (order.get(group(item), 3), group(item) == MACHINE and _folder(item) in LATE_FOLDERS))
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        other = 3 if item.path.name in LONG_MODULES else 4
+        return order.get(group(item), other), group(item) == MACHINE and _folder(item) in LATE_FOLDERS
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(wrapper=True)

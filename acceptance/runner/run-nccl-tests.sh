@@ -39,7 +39,7 @@ for found in "${candidates[@]}" "$(command -v "${program}_mpi" || true)" "$(comm
     fi
     exec "$found" "$@"
   fi
-  lacking+="; $found lacks $(printf '%s' "$missing" | tr --squeeze-repeats '[:space:]' ' ')"
+  lacking+="; $found lacks $(printf '%s' "$missing" | xargs)"
 done
 say "no $program in the container on $(hostname); looked in: ${directories[*]} and the PATH$lacking. Hint: take an image with nccl-tests, or name their directory in the scenario's nccl_tests_paths"
 exit 127

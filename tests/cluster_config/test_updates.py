@@ -275,6 +275,7 @@ CASES = (
     Case("acceptance.min_bytes", put("acceptance", "min_bytes", value="2MiB")),
     Case("acceptance.max_bytes", put("acceptance", "max_bytes", value="8GiB")),
     Case("acceptance.iterations", put("acceptance", "iterations", value=50)),
+    Case("acceptance.drain_percent", put("acceptance", "drain_percent", value=20)),
     Case("acceptance.timeout_minutes", put("acceptance", "timeout_minutes", value=40)),
     limit("collective", "alltoall"),
     limit("nodes", 3),

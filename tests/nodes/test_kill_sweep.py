@@ -46,7 +46,7 @@ esac
 NODES = b"#!/bin/bash\nprintf 'n-1 idle\\nn-2 mixed\\nn-3 idle~\\n'\n"
 
 
-def plan(scripts: list[dict[str, Any]], own: int = 3, shared: int = 1, names: list[str] | None = None) -> bytes:
+def plan(scripts: list[dict[str, Any]], own: int = 2, shared: int = 1, names: list[str] | None = None) -> bytes:
     """What sweep.py is told: own and shared, how many commands of a script and of nodes/lib it kills at; names: scripts."""
     everything = os.environ.get("SLIPWAY_SWEEP") == "all"
     seed = int(os.environ.get("SLIPWAY_SWEEP_SEED", "1"))

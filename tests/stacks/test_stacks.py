@@ -87,6 +87,8 @@ CLI_CALLS = {
     "ssm get-parameter": {"ssm:GetParameter"},
     "secretsmanager get-secret-value": {"secretsmanager:GetSecretValue", "kms:Decrypt"},
     "ecr get-login-password": set[str](),
+    # Granted by ParallelCluster's own policy of the head node (3.16.1: pcluster/templates/cdk_builder_utils.py).
+    "ec2 describe-capacity-reservations": set[str](),
 }
 # The CloudWatch agent writes logs, Prometheus sends metrics.
 AGENT_ACTIONS = {"logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents", "aps:RemoteWrite"}
