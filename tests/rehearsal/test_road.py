@@ -140,13 +140,12 @@ def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
     In the good one a user under umask 077 runs a job in a shell; `exit` ends it with the verdict of acceptance.
     """
     before = traces()
-    slow = start(SETTINGS, "--break", "slow-node=gpu-3", output=tmp_path / "slow")
-    two = tmp_path / "two.yaml"
-    two.write_text(
-        (REPOSITORY / SETTINGS).read_text(encoding="utf-8").replace("count: 4", "count: 2"), encoding="utf-8"
-    )
+    three = tmp_path / "three.yaml"
+    text = (REPOSITORY / SETTINGS).read_text(encoding="utf-8")
+    three.write_text(text.replace("count: 4", "count: 3"), encoding="utf-8")
+    slow = start(str(three), "--break", "slow-node=gpu-3", output=tmp_path / "slow")
     try:
-        _use_a_shell(two, tmp_path / "good")
+        _use_a_shell(tmp_path / "good")
     finally:
         slow_output = finish(slow, TWO_LIMIT_S)
     assert slow.returncode == 1, slow_output[-3000:]
@@ -163,13 +162,13 @@ def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
     assert traces() == before
 
 
-def _use_a_shell(settings: Path, output: Path) -> None:
+def _use_a_shell(output: Path) -> None:
     """Rehearse on a terminal of its own, run a job in the shell on the head node, and leave it."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.umask(0o077)
         os.chdir(REPOSITORY)
-        os.execv(program(), [program(), "rehearse", str(settings), "--shell", "--output", str(output)])  # noqa: S606
+        os.execv(program(), [program(), "rehearse", SETTINGS, "--shell", "--output", str(output)])  # noqa: S606
     try:
         _read(terminal, "ubuntu@head", TWO_LIMIT_S)
         # The word is complete only in the output, not in the echo of the command.
