@@ -120,11 +120,11 @@ def test_a_question_that_takes_too_long_keeps_what_it_found(account: PreflightAw
         aws.call("ec2", "describe_vpcs")
         yield ok((), "found too late")
 
-    with account.misbehave("ec2:DescribeVpcs", delay_s=5):
+    with account.misbehave("ec2:DescribeVpcs", delay_s=9):
         began = time.monotonic()
-        results = asked(aws, [question("slow", slow), ZONE], timeout_s=1)
-        assert 1 <= time.monotonic() - began < 3
-    assert [answer.text for answer in results[0].answers] == ["found at once", "no answer within 1 s"]
+        results = asked(aws, [question("slow", slow), ZONE], timeout_s=3)
+        assert 3 <= time.monotonic() - began < 7
+    assert [answer.text for answer in results[0].answers] == ["found at once", "no answer within 3 s"]
     assert statuses(results)["zone"] == {Status.OK}
 
 
