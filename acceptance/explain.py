@@ -25,7 +25,7 @@ def add_explain_command(commands: Any) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    """Print the causes of each log; 1 if there is one that is more than a note."""
+    """Print the causes of each log; return 1 if a log has a cause that is not only a note."""
     read: list[tuple[Path, list[Finding]]] = []
     faults = []
     for path in arguments.logs:

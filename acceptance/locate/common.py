@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -174,9 +174,9 @@ def islands_of(measured: Measurements, collective: str, found: Common) -> tuple[
     return tuple(sorted(_sets(same.root, in_pairs), key=len, reverse=True))
 
 
-def _sets(name: object, nodes: list[str]) -> Iterator[tuple[str, ...]]:
+def _sets(name: Callable[[str], object], nodes: list[str]) -> Iterator[tuple[str, ...]]:
     """The sets of two nodes or more, by the name of each node's set."""
     sets: dict[object, list[str]] = defaultdict(list)
     for node in nodes:
-        sets[name(node)].append(node)  # type: ignore[operator]
+        sets[name(node)].append(node)
     return (tuple(some) for some in sets.values() if len(some) > 1)

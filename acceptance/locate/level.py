@@ -12,10 +12,7 @@ _MADS = 6.0  # distance from the healthy level, in scaled median absolute deviat
 TINY = 1e-12  # GB/s, smallest positive bound: any launch that finished passes when nothing else is known
 _FEW = 16  # values from which on the healthy must be an eighth of all
 _FEW_FINE, _WIDE_GAP = 4, 0.11  # below so many good values a gap must be such a share of their level
-_SPREADS_OF_FEW, _SPREADS = (
-    3,
-    2,
-)  # how many times as wide as good values spread a gap must be: of fewer than _FEW, of more
+_SPREADS_OF_FEW, _SPREADS = 3, 2  # a gap is so many times as wide as good values spread: of fewer than _FEW, of more
 _EDGE = 10  # values of which the highest and the lowest tenth may be odd ones
 
 Kind = tuple[str, str, int]

@@ -18,22 +18,21 @@ _REASON_CHARACTERS = 200
 
 
 def drain_bad_nodes(report: Report, slurm: Slurm, percent: int, say: Callable[[str], None]) -> None:
-    """Drain each slow or failed node of a report, with the reason. One that is drained or down keeps what it has.
+    """Drain each slow or failed node of a report, with the reason. A node that is drained or down is left alone.
 
-    percent: share of the report's nodes that may be drained, one at least. So many bad nodes at once are rarely bad
-    each: a switch, a driver or a limit is the cause more often, and new instances would be slow as well.
+    percent: share of the report's nodes that may be drained, one at least. Where
+    more nodes are bad, a switch, a driver or a limit is the likely cause, and new instances would be slow as well.
     """
     bad = report.nodes_that_are("slow", "failed")
     most = max(1, len(report.nodes) * percent // 100)
     drained = 0
-    for node in bad:
+    for index, node in enumerate(bad):
         if drained == most:
-            left = bad[bad.index(node) :]
-            names = ", ".join(one.name for one in left)
+            left = [one.name for one in bad[index:]]
             say(
-                f"{names}: NOT drained: {plural(len(bad), 'node')} of {len(report.nodes)} are bad, and a run drains at"
-                f" most {most} ({percent} %). Hint: look for a common cause first; to drain them all the same:"
-                f" scontrol update nodename={','.join(one.name for one in left)} state=drain reason=..., or a larger"
+                f"{', '.join(left)}: NOT drained: {plural(len(bad), 'node')} of {len(report.nodes)} are bad, and a run"
+                f" drains at most {most} ({percent} %). Hint: look for a common cause first; to drain all the same:"
+                f" scontrol update nodename={','.join(left)} state=drain reason=..., or a larger"
                 " acceptance.drain_percent in the settings (locate.drain_percent in a scenario)"
             )
             return

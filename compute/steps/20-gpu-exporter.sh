@@ -41,8 +41,7 @@ gpu_exporter::main() {
     systemctl start --no-block "$UNIT"
     return 0
   fi
-  systemctl daemon-reload
-  systemctl enable --quiet "$UNIT"
+  unit::enable "$UNIT"
   systemctl reset-failed "$UNIT" 2>/dev/null || true
   systemctl restart --no-block "$UNIT"
   mkdir -p "${NOTE%/*}"

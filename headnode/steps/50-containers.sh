@@ -17,8 +17,7 @@ containers::main() {
   env::load "$SLIPWAY_NODE_ENV"
   fsx=$(env::get_path FSX_MOUNT /fsx)
   file::render "$UNIT.j2" "/etc/systemd/system/$UNIT" 0644
-  systemctl daemon-reload
-  systemctl enable --quiet "$UNIT"
+  unit::enable "$UNIT"
   systemctl is-active --quiet "$UNIT" || background::status containers waiting "queued" "$fsx/logs/ngc-download.log"
   # Not waited for: an image takes minutes, and the bootstrap action has 35 of them for everything.
   systemctl start --no-block "$UNIT"

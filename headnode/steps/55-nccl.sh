@@ -21,8 +21,7 @@ nccl::main() {
   fsx=$(env::get_path FSX_MOUNT /fsx)
   nccl_tests::link "$fsx"
   file::render "$UNIT.j2" "/etc/systemd/system/$UNIT" 0644
-  systemctl daemon-reload
-  systemctl enable --quiet "$UNIT"
+  unit::enable "$UNIT"
   # acceptance waits for a build that is queued: said before it is.
   systemctl is-active --quiet "$UNIT" || background::status nccl waiting 'queued' "$LOG"
   # Not waited for: a build takes minutes, and the bootstrap action has 35 of them for everything.

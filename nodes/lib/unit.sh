@@ -14,12 +14,17 @@ unit::ensure() { # UNIT FILE ...
     [ "$wanted" = "$(cat "$note" 2>/dev/null)" ]; then
     return 0
   fi
-  systemctl enable --quiet --no-reload "$unit" # one reload is enough
-  systemctl daemon-reload
+  unit::enable "$unit"
   timeout --kill-after=5 "$UNIT_TIMEOUT_S" systemctl restart "$unit" || unit::fail "$unit" "did not start"
   unit::wait_active "$unit"
   printf '%s\n' "$wanted" | file::put - "$note" 0644
   log::info "started $unit"
+}
+
+# The unit starts at each boot, and systemd reads its files anew: once, since `enable` alone would reload as well.
+unit::enable() { # UNIT
+  systemctl enable --quiet --no-reload "$1"
+  systemctl daemon-reload
 }
 
 # A service that dies at once is still "active" for a moment: it has to be active twice, a while apart.
