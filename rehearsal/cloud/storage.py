@@ -173,7 +173,7 @@ def _later(work: Callable[[], object]) -> None:
 
 def _describe(self: FSxResponse) -> str:
     wanted = json.loads(self.body).get("FileSystemIds") or []
-    systems = self.fsx_backend.file_systems
+    systems = dict(self.fsx_backend.file_systems)  # as of now: a deletion ends in a thread of its own
     for file_system_id in wanted:
         if file_system_id not in systems:
             raise FileSystemNotFound(file_system_id)
@@ -206,7 +206,8 @@ def check_association(backend: FSxBackend, wanted: Mapping[str, Any]) -> None:
     found = re.fullmatch(r"s3://([a-z0-9.-]{3,63})(/.*)?", repository)
     if not found:
         raise _bad_request(f"DataRepositoryPath {repository} must be s3://bucket/prefix")
-    siblings = [item for item in _associations(backend).values() if item["FileSystemId"] == wanted["FileSystemId"]]
+    known = list(_associations(backend).values())
+    siblings = [item for item in known if item["FileSystemId"] == wanted["FileSystemId"]]
     if len(siblings) >= MAX_ASSOCIATIONS:
         raise _bad_request(f"At most {MAX_ASSOCIATIONS} data repository associations per file system")
     for item in siblings:
@@ -243,7 +244,7 @@ def _create_association(self: FSxResponse) -> str:
 def _describe_associations(self: FSxResponse) -> str:
     body = json.loads(self.body)
     filters = {item["Name"]: item["Values"] for item in body.get("Filters", [])}
-    known = _associations(self.fsx_backend)
+    known = dict(_associations(self.fsx_backend))  # as of now: a deletion ends in a thread of its own
     for association_id in body.get("AssociationIds", []):
         if association_id not in known:
             raise _association_not_found(association_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from moto.fsx.models import FileSystem
 
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, Reservation, Seed
 from rehearsal.cloud.server import EmbeddedAws
@@ -106,6 +107,24 @@ def test_a_file_system_with_associations(aws: EmbeddedAws, deployer: Deployer, s
     assert deployer.delete(stack["StackName"])["StackStatus"] == "DELETE_COMPLETE"
     with pytest.raises(ClientError, match="InvalidNetworkInterfaceID"):
         ec2.describe_network_interfaces(NetworkInterfaceIds=[interface])
+
+
+def test_file_systems_are_described_while_one_goes(
+    aws: EmbeddedAws, subnet: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion ends in a thread of its own, also in the middle of an answer."""
+    fsx = aws.clients("fsx")
+    lustre_1 = {"StorageCapacity": 1200, "FileSystemType": "LUSTRE", "SubnetIds": [subnet]}
+    first, second = (fsx.create_file_system(**lustre_1)["FileSystem"]["FileSystemId"] for _ in range(2))
+    described = FileSystem.to_dict
+
+    def to_dict(system: FileSystem) -> dict[str, Any]:
+        system.backend.file_systems.pop(second, None)
+        return described(system)
+
+    monkeypatch.setattr(FileSystem, "to_dict", to_dict)
+    assert [item["FileSystemId"] for item in fsx.describe_file_systems()["FileSystems"]] == [first, second]
+    assert [item["FileSystemId"] for item in fsx.describe_file_systems()["FileSystems"]] == [first]
 
 
 @pytest.mark.parametrize(
