@@ -26,22 +26,44 @@ software::find() { # PIN NAME [VERSION]
   return 1
 }
 
+# From here on, this script and what it starts fetch the mirror's SHA256SUMS once.
+software::fetch_list_once() { # NAME: of this run, in a file name
+  export SLIPWAY_MIRROR_LIST=/run/slipway/SHA256SUMS.$1
+  mkdir -p /run/slipway
+  rm -f "$SLIPWAY_MIRROR_LIST"
+}
+
+# Prints the checksum that the mirror's SHA256SUMS has for a file; returns 1 when it has none, and 2 when there is no
+# SHA256SUMS.
+software::mirror_sum() { # MIRROR FILE [FETCH]
+  local kept=${SLIPWAY_MIRROR_LIST:-} list line sum=''
+  list=${kept:-$(mktemp)}
+  if [ ! -s "$list" ]; then
+    if ! "${3:-fetch::patiently}" "${1%/}/SHA256SUMS" "$list.new"; then
+      rm -f "$list" "$list.new"
+      return 2
+    fi
+    mv "$list.new" "$list"
+  fi
+  while IFS= read -r line; do
+    # The second column may have "*" (binary) or "./" before the name.
+    if [[ $line =~ ^([0-9a-f]{64})[[:space:]]+\*?(\./)?(.+)$ && ${BASH_REMATCH[3]} == "$2" ]]; then
+      sum=${BASH_REMATCH[1]}
+    fi
+  done <"$list"
+  [ -n "$kept" ] || rm -f "$list"
+  [ -n "$sum" ] && printf '%s' "$sum"
+}
+
 # Takes the file of the same name from the mirror, whose SHA256SUMS has the checksum that it must have.
 software::use_mirror() { # PIN MIRROR
   local -n _pin=$1
-  local file=${_pin[url]##*/} sums line
-  sums=$(mktemp)
-  fetch::patiently "${2%/}/SHA256SUMS" "$sums" ||
+  local file=${_pin[url]##*/} sum status=0
+  sum=$(software::mirror_sum "$2" "$file") || status=$?
+  [ "$status" -ne 2 ] ||
     log::die "cannot read ${2%/}/SHA256SUMS" "SOFTWARE_MIRROR must hold the files and a SHA256SUMS made with sha256sum"
-  _pin[sha256]=
-  while IFS= read -r line; do
-    # The second column may have "*" (binary) or "./" before the name.
-    if [[ $line =~ ^([0-9a-f]{64})[[:space:]]+\*?(\./)?(.+)$ && ${BASH_REMATCH[3]} == "$file" ]]; then
-      _pin[sha256]=${BASH_REMATCH[1]}
-    fi
-  done <"$sums"
-  rm -f "$sums"
-  [ -n "${_pin[sha256]}" ] || log::die "${2%/}/SHA256SUMS has no line of $file" "add $file to the mirror"
+  [ "$status" -eq 0 ] || log::die "${2%/}/SHA256SUMS has no line of $file" "add $file to the mirror"
+  _pin[sha256]=$sum
   _pin[url]=${2%/}/$file
 }
 

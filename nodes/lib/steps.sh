@@ -21,7 +21,7 @@ steps::head() { # FILE NAME
 }
 
 steps::record() { # KIND NAME STATUS EXIT SECONDS LOG HINT
-  python3 -I "$SLIPWAY_BUNDLE/nodes/lib/state.py" step "$1/$2" "${@:3}" || exit 1
+  python3 -I -S "$SLIPWAY_BUNDLE/nodes/lib/state.py" step "$1/$2" "${@:3}" || exit 1
 }
 
 steps::hint() { # LOG SETUP_SCRIPT: the last hint of the step, else where to look
@@ -121,6 +121,7 @@ steps::run_all() { # KIND
   env::load "$SLIPWAY_NODE_ENV"
   steps=$(steps::of "$1") || exit 1
   steps::forget "$steps"
+  software::fetch_list_once setup
   for step in $steps; do
     steps::run_one "$1" "$step" || exit 1
   done

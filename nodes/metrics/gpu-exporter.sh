@@ -75,19 +75,16 @@ into the AMI"
 
 # The mirror may have the image as a file; then PIN is that file.
 gpu_exporter::in_mirror() {
-  local mirror sums file=dcgm-exporter-${PIN[version]}.sqsh status=0
+  local mirror file=dcgm-exporter-${PIN[version]}.sqsh
   mirror=$(env::get SOFTWARE_MIRROR '')
-  [ -n "$mirror" ] || return 1
-  sums=$(mktemp)
-  { fetch::once "${mirror%/}/SHA256SUMS" "$sums" && grep --quiet --fixed-strings "$file" "$sums"; } || status=$?
-  rm -f "$sums"
-  [ "$status" -ne 0 ] || PIN[url]=$mirror/$file
-  return "$status"
+  [ -n "$mirror" ] && software::mirror_sum "$mirror" "$file" fetch::once >/dev/null || return 1
+  PIN[url]=$mirror/$file
 }
 
 gpu_exporter::prepare() {
   local name file
   env::load "$SLIPWAY_NODE_ENV"
+  software::fetch_list_once gpu-exporter
   log::info "$START_MARK"
   gpu_exporter::status running "getting the exporter ready"
   [ ! -x "$PROGRAM" ] || return 0

@@ -47,6 +47,7 @@ set -eu
 case "$1 $2" in
   's3 cp')
     source=${*: -2:1}
+    echo "$source" >>/run/aws.calls || :
     [ -f "/srv/s3/${source#s3://}" ] || { echo "fatal error: An error occurred (404): Key does not exist: $source" >&2; exit 1; }
     cp "/srv/s3/${source#s3://}" "${*: -1}" ;;
   'secretsmanager get-secret-value') cat /srv/secret ;;

@@ -34,6 +34,11 @@ def test_every_step_reports_its_time(head: Host) -> None:
     assert re.findall(r"step headnode/(\S+) ok \d+\.\d s", log) == steps
 
 
+def test_a_set_up_takes_the_mirrors_list_once(head: Host) -> None:
+    assert head.run("grep -c mirror/SHA256SUMS /run/aws.calls").stdout == "1\n"
+    assert head.run("grep -c mirror/.*.tar.gz /run/aws.calls").stdout == "2\n"
+
+
 def test_prometheus_answers_on_loopback_with_the_retention_asked_for(head: Host) -> None:
     assert "127.0.0.1:9090" in head.run("ss -ltn").stdout
     flags = json.loads(head.run("curl -sf http://127.0.0.1:9090/api/v1/status/flags").stdout)["data"]

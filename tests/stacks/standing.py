@@ -126,6 +126,7 @@ class Standing:
             if stack.status == "ROLLBACK_COMPLETE":
                 self.delete(name)
                 stacks.create(name, text, {}, StackOptions())
+                before = 0  # the new stack's events begin anew
             elif json.loads(stack.text) == template:
                 return ""
             else:
