@@ -43,7 +43,7 @@ from slipway.settings import Settings
 from slipway.stack_names import STACKS
 
 GATEWAY_NAME = "aws.rehearsal"  # the engine's name in the hosts' /etc/hosts
-POLL_INTERVAL_S = 1.0  # of the acceptance resource; on AWS the stack says 30 s
+POLL_INTERVAL_S = 3.0  # of the acceptance resource; on AWS the stack says 30 s. Each question starts a process here
 SETTLE_S = 3.0
 """The CDK CLI asks every 5 s; a stack that is made within this time is answered as complete at once."""
 SYNTHESIS = re.compile(r"Synthesis time: ([0-9.]+)s")

@@ -27,7 +27,9 @@
 #endif
 #define ALL_REDUCE 0
 #define ALL_TO_ALL 1
-#define IDLE_NS 200000
+#define SHORTEST_NS 100000
+#define LONGEST_NS 2000000
+#define ASKED_NS 50000 /* Open MPI asks all its connections in less */
 
 /* nccl-tests' exit codes */
 enum { EXIT_NONE = 0, EXIT_INTERNAL = 1, EXIT_TIMEOUT = 4, EXIT_INVALID = 5, EXIT_USAGE = 6, EXIT_DATA = 7 };
@@ -62,13 +64,23 @@ struct outcome {
 
 static char timeout_message[400];
 
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
 /*
  * Open MPI calls this while it waits (mpi_yield_when_idle). 32 ranks on a few CPUs that only yield spend the CPUs on asking;
  * a short sleep leaves them to the ranks that have something to do, so that the link is measured and not the scheduler.
+ * The sleep doubles while nothing arrives: a rank that had something to do comes back later than one that only asked.
  */
 int sched_yield(void) {
-  const struct timespec pause = {0, IDLE_NS};
+  static int64_t pause_ns = SHORTEST_NS, woke_ns;
+  pause_ns = now_ns() - woke_ns > ASKED_NS ? SHORTEST_NS : pause_ns * 2 < LONGEST_NS ? pause_ns * 2 : LONGEST_NS;
+  const struct timespec pause = {0, pause_ns};
   nanosleep(&pause, NULL);
+  woke_ns = now_ns();
   return 0;
 }
 
