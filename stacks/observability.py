@@ -182,3 +182,20 @@ class ObservabilityStack(Stack):
             CfnOutput(self, "PrometheusEndpoint", value=self.prometheus.attr_prometheus_endpoint)
         if self.grafana:
             CfnOutput(self, "GrafanaUrl", value=f"https://{self.grafana.attr_endpoint}")
+        here = f"{Aws.REGION}:{Aws.ACCOUNT_ID}"
+        if not self.prometheus:
+            url = f"https://aps-workspaces.{Aws.REGION}.{Aws.URL_SUFFIX}/workspaces/ws-off/"
+            self._keep_output("PublishOutputFnGetAttPrometheusPrometheusEndpoint54674BFF", url)
+            arn = f"arn:{Aws.PARTITION}:aps:{here}:workspace/ws-off"
+            self._keep_output("PublishOutputFnGetAttPrometheusArn5FC1C7E0", arn)
+        if not self.alarm_topic:
+            self._keep_output("PublishOutputRefAlarmTopicD01E77F9507B8F76", f"arn:{Aws.PARTITION}:sns:{here}:off")
+
+    def _keep_output(self, logical_id: str, value: str) -> None:
+        """Keep an output that the cluster's stack reads while a part is on, with a value of the same form.
+
+        The part is switched off here first. If the update of the cluster's stack then fails, CloudFormation rolls that
+        stack back to the template that reads the output. Its page of Fn::GetStackOutput does not say whether the
+        roll-back reads outputs again; without the output that would end in UPDATE_ROLLBACK_FAILED.
+        """
+        CfnOutput(self, f"{logical_id[-8:]}Off", value=value).override_logical_id(logical_id)

@@ -10,6 +10,7 @@ DeleteSubnet, DeleteVpc; its words as in the public reports of terraform-provide
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -237,7 +238,7 @@ def permission(rule: Mapping[str, Any], peer: str) -> dict[str, Any]:
 
 def _security_group(ec2: Any, request: ResourceRequest) -> ResourceResult:
     properties = request.properties
-    name = properties.get("GroupName") or f"{request.stack_name}-{request.logical_id}-{request.stack_id[-12:]}"
+    name = properties.get("GroupName") or f"{request.stack_name}-{request.logical_id}-{uuid.uuid4().hex[:12]}"
     vpc_id = properties["VpcId"]
     group = ec2.create_security_group(GroupName=name, Description=properties["GroupDescription"], VpcId=vpc_id)
     group_id = group["GroupId"]

@@ -461,7 +461,7 @@ class StackEngine:
     ) -> None:
         self._stack_event(stack, "UPDATE_ROLLBACK_IN_PROGRESS", failed)
         stack.text, stack.document, stack.given, references, stack.options = before
-        problem = None
+        problem = self._lost_output(stack)
         for resource, old, result in reversed(done):
             if not self._attempt(stack, resource, "UPDATE", partial(self._undo, stack, resource, old, result)):
                 problem = f"The following resource(s) failed to update: [{resource.logical_id}]."
@@ -472,6 +472,19 @@ class StackEngine:
         problem = problem or self._set_outputs(stack)
         self._stack_event(stack, "UPDATE_ROLLBACK_FAILED" if problem else "UPDATE_ROLLBACK_COMPLETE", problem or "")
         stack.reason = failed
+
+    def _lost_output(self, stack: Stack) -> str | None:
+        """The first output of another stack that the template names and that is gone.
+
+        The roll-back reads outputs again: the worst that the page of Fn::GetStackOutput allows ("resolved at stack
+        create or update time").
+        """
+        for body in template.functions(stack.document["Resources"], "Fn::GetStackOutput"):
+            try:
+                self._resolver(stack, stack.document).resolve({"Fn::GetStackOutput": body})
+            except (ResourceFailed, StackNotFound) as error:
+                return str(error)
+        return None
 
     # ---- delete ----
 

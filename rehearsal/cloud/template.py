@@ -94,6 +94,16 @@ def walk_references(node: Any) -> Iterator[str]:
             yield from walk_references(item)
 
 
+def functions(node: Any, name: str) -> Iterator[Any]:
+    """The arguments of each use of an intrinsic function in a part of a template."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        if key == name:
+            yield value
+        else:
+            yield from functions(value, name)
+
+
 def _sub_references(value: Any) -> Iterator[str]:
     text, local = (value[0], value[1]) if isinstance(value, list) else (value, {})
     yield from walk_references(local)

@@ -60,6 +60,9 @@ class Provider:
         if request.request_type == "Delete":
             self.clusters.delete(name)
             return ResourceResult(request.physical_id)
+        if self.fails and request.request_type == "Update":
+            self.fails = False  # ParallelCluster accepts the way back
+            raise ResourceFailed("ACTION NEEDED")
         if request.request_type == "Create":
             try:
                 self.clusters.create(name, {**VERSION, "parallelcluster:custom_resource": "cluster"})

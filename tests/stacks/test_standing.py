@@ -336,3 +336,49 @@ def test_a_standing_cluster(clusters: dict[str, Cluster], name: str) -> None:
     else:
         assert back == ""
         assert set(cluster.resources()) == set(before) | row.left
+
+
+def test_its_own_storage_is_handed_over_by_id(clusters: dict[str, Cluster]) -> None:
+    """The file system and the volume stay the same ones in both directions; the way back is refused."""
+    cluster = clusters["new"]
+    mine = applied(cluster.data, {"storage.home": {"kind": "ebs", "size_gib": 50}})
+    assert cluster.deploy(mine) == ""
+    before = cluster.resources()
+    file_system, volume = before["storage/FileSystem"], before["storage/HomeVolume"]
+    ids = {"storage.fsx": {"file_system_id": file_system}, "storage.home": {"kind": "ebs", "volume_id": volume}}
+    handed = applied(mine, ids)
+    assert cluster.deploy(handed) == ""
+    after = cluster.resources()
+    gone = set(before) - set(after)
+    assert {key.partition("Group")[0] for key in gone} == {
+        "storage/FileSystem", "storage/FileSystemSecurity", "storage/HomeVolume",
+    }  # fmt: skip
+    assert {key: before[key] for key in after} == after
+    for key, change in (("FileSystemId", "storage.fsx"), ("HomeVolumeId", "storage.home")):
+        back = cluster.deploy(applied(handed, {change: mine["storage"][change.removeprefix("storage.")]}))
+        assert back == f"storage: Export ml-storage:{key} {IN_USE} ml-cluster"
+        assert cluster.resources() == after
+    assert kept_storage(cluster.standing) == ({file_system}, {volume}, {file_system})
+    cluster.data = handed
+
+
+def kept_storage(standing: Standing) -> tuple[set[str], set[str], set[str]]:
+    """The file systems that the cluster made, the volumes, and the file systems of the associations."""
+    fsx, ec2 = standing.aws.clients("fsx"), standing.aws.clients("ec2")
+    systems = {item["FileSystemId"] for item in fsx.describe_file_systems()["FileSystems"]}
+    linked = {item["FileSystemId"] for item in fsx.describe_data_repository_associations()["Associations"]}
+    volumes = {item["VolumeId"] for item in ec2.describe_volumes()["Volumes"]}
+    return systems - {SITE["storage"]["fsx"]["file_system_id"]}, volumes, linked
+
+
+@pytest.mark.parametrize("off", [{"observability.prometheus": False}, {"observability.alert_email": None}], ids=str)
+def test_a_part_is_off_and_the_update_of_the_cluster_fails(clusters: dict[str, Cluster], off: dict[str, Any]) -> None:
+    """The cluster's stack goes back to a template that reads the outputs of the part; the next deployment is taken."""
+    cluster = clusters["new"]
+    assert cluster.deploy(cluster.data) == ""
+    cluster.standing.provider.fails = True
+    without = applied(cluster.data, {**off, "slurm.idle_minutes": 33})
+    assert cluster.deploy(without) == "cluster: ACTION NEEDED"
+    assert cluster.standing.aws.stacks.find("ml-cluster").status == "UPDATE_ROLLBACK_COMPLETE"
+    assert cluster.deploy(without) == ""
+    assert cluster.deploy(cluster.data) == ""
