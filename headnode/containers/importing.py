@@ -131,12 +131,13 @@ class Importer:
         """Ask the registry what the image is now: all images before the first import, so that refusals show at once."""
         if tools.missing(job.suffix):
             return
+        known = self._known(job)
         try:
-            job.manifest = registry.manifest(job.image, self.credentials)
+            job.manifest = registry.manifest(job.image, self.credentials, known or "")
         except RegistryError as error:
             job.refusal = str(error)
             return
-        job.wanted = self._known(job) is None or (self.refresh and self._known(job) != job.manifest.digest)
+        job.wanted = known is None or (self.refresh and known != job.manifest.digest)
         job.here_before = self.shop.fetched(job.manifest.layers)
 
     def _known(self, job: Job) -> str | None:
@@ -238,7 +239,8 @@ class Importer:
             with contextlib.suppress(FileNotFoundError):
                 output.unlink()
             if other:
-                raise Failed(f"the image is for {other[1]}, not for {other[2]}: name one for this machine")
+                asked = f"{job.image.line} is for {other[1]}, and this node is {other[2]}"
+                raise Failed(f"{asked}: name a tag or digest for {other[2]} in the list")
             reason = explain(said, fault.text if fault else "")
             if reason == FULL:
                 reason = f"{reason}: that of {self.shop.root} or that of {self.containers}, see 'df -h'"
@@ -294,7 +296,7 @@ class Importer:
     def _still(self, job: Job, manifest: Manifest) -> str:
         """Return the digest, or nothing when the tag moved meanwhile: then it is unknown which of both was imported."""
         with contextlib.suppress(RegistryError):
-            return manifest.digest if registry.manifest(job.image, self.credentials).digest == manifest.digest else ""
+            return manifest.digest if registry.digest(job.image, self.credentials) == manifest.digest else ""
         return manifest.digest
 
     # -------------------------------------------------------------------------------------------------- file names

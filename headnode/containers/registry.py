@@ -29,6 +29,9 @@ from headnode.containers.images import Image
 
 TIMEOUT_S = 30
 TRIES = 3
+# Registries need not take larger manifests (OCI distribution specification 1.1, "Pushing Manifests"); a configuration
+# has some 50 kB.
+LARGEST_ANSWER = 4 << 20
 DOCKER_FORMS = (
     "application/vnd.docker.distribution.manifest.list.v2+json",
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -64,19 +67,30 @@ class Manifest:
         return sum(self.layers.values())
 
 
-def manifest(image: Image, credentials: Mapping[str, Credential]) -> Manifest:
+def manifest(image: Image, credentials: Mapping[str, Credential], known: str = "") -> Manifest:
     """Return the manifest of an image for this machine's architecture; tries again what may pass.
 
-    Raises RegistryError if the registry refuses, does not have it, or does not answer in time.
+    `known`: the digest of the file that is here: the registry is not asked for that one's architecture.
+    Raises RegistryError if the registry refuses, has it for other architectures only, or does not answer in time.
     """
     for left in reversed(range(TRIES)):
         try:
-            return _Client(image, credentials).manifest()
+            return _Client(image, credentials).manifest(known)
         except RegistryError as error:
             if error.final or not left:
                 raise
             time.sleep(TRIES - left)
     raise AssertionError("unreachable")
+
+
+def digest(image: Image, credentials: Mapping[str, Credential]) -> str:
+    """Return the digest that the tag names now; empty if the registry states none. Raises RegistryError as above."""
+    return _Client(image, credentials).digest()
+
+
+def machine() -> str:
+    """Return this machine's architecture as registries name it."""
+    return _ARCHITECTURES.get(os.uname().machine, os.uname().machine)
 
 
 class _Client:
@@ -87,32 +101,61 @@ class _Client:
         self._credentials = of_registry(image.registry, credentials)
         self._authorization = ""
         scheme = "http" if _plain_http(image.registry) else "https"
-        self._base = f"{scheme}://{image.registry}/v2/{image.repository}/manifests/"
+        self._base = f"{scheme}://{image.registry}/v2/{image.repository}"
 
-    def manifest(self) -> Manifest:
+    def digest(self) -> str:
+        """Ask what the tag is now."""
+        return self._ask(f"manifests/{self._image.reference}", "HEAD")[0]
+
+    def manifest(self, known: str) -> Manifest:
         # HEAD first: the digest is the registry's own word for what the tag is now.
-        digest = self._ask(self._image.reference, "HEAD")[0]
-        found_digest, body = self._ask(digest or self._image.reference, "GET")
+        digest = self.digest()
+        found_digest, body = self._ask(f"manifests/{digest or self._image.reference}", "GET")
         digest = digest or found_digest
-        if body.get("manifests"):
-            body = self._ask(self._for_this_machine(body["manifests"]), "GET")[1]
         try:
+            if body.get("manifests"):
+                body = self._ask(f"manifests/{self._for_this_machine(body['manifests'])}", "GET")[1]
+            elif digest != known:
+                self._refuse_other_machine(body["config"])
             parts = [body["config"], *body["layers"]]
             layers = {str(part["digest"]).rpartition(":")[2]: int(part.get("size", 0)) for part in parts}
-        except (KeyError, TypeError, ValueError):
+            zstd = any("zstd" in str(part.get("mediaType", "")) for part in parts)
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise self._error("answered with a manifest of a form that is not known here", final=True) from None
-        return Manifest(digest, layers, any("zstd" in str(part.get("mediaType", "")) for part in parts))
+        return Manifest(digest, layers, zstd)
 
     def _for_this_machine(self, entries: list[dict[str, Any]]) -> str:
-        wanted = _ARCHITECTURES.get(os.uname().machine, os.uname().machine)
-        for entry in entries:
-            if entry.get("platform", {}).get("architecture") == wanted:
-                return str(entry["digest"])
-        raise self._error(f"has the image, but not for {wanted}", final=True)
+        platforms = [(entry.get("platform") or {}).get("architecture", "") for entry in entries]
+        if machine() in platforms:
+            return str(entries[platforms.index(machine())]["digest"])
+        # The entries of signatures and build records are for "unknown".
+        raise self._other_machine(sorted({str(one) for one in platforms} - {"", "unknown"}))
 
-    def _ask(self, reference: str, method: str) -> tuple[str, dict[str, Any]]:
+    def _refuse_other_machine(self, config: Mapping[str, Any]) -> None:
+        """Compare the architecture in a plain manifest's configuration, if the registry gives it, with this machine's.
+
+        A registry that does not is no reason to refuse: the import shows the architecture too.
+        """
+        if int(config.get("size", 0)) > LARGEST_ANSWER:
+            return
+        try:
+            built_for = self._ask(f"blobs/{config['digest']}", "GET")[1].get("architecture")
+        except RegistryError:
+            return
+        if built_for and built_for != machine():
+            raise self._other_machine([str(built_for)])
+
+    def _other_machine(self, architectures: list[str]) -> RegistryError:
+        has = " and ".join(architectures) or "no architecture that it names"
+        return self._error(
+            f"has {self._image.repository}:{self._image.reference} for {has} only, and this node is {machine()}: "
+            f"name a tag or digest for {machine()} in the list",
+            final=True,
+        )
+
+    def _ask(self, path: str, method: str) -> tuple[str, dict[str, Any]]:
         """Return the digest the registry states, and the parsed body (empty for HEAD)."""
-        url = self._base + reference
+        url = f"{self._base}/{path}"
         try:
             return self._request(url, method)
         except urllib.error.HTTPError as error:
@@ -131,8 +174,11 @@ class _Client:
             request.add_unredirected_header("Authorization", authorization or self._authorization)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  (http only for loopback)
-                text = answer.read()
-                return answer.headers.get("Docker-Content-Digest", ""), json.loads(text) if text else {}
+                text = _read(answer)
+                body = json.loads(text) if text else {}
+                if not isinstance(body, dict):
+                    raise ValueError("no JSON object")
+                return answer.headers.get("Docker-Content-Digest", ""), body
         except urllib.error.HTTPError:
             raise
         except ssl.SSLError as error:
@@ -143,7 +189,7 @@ class _Client:
             if isinstance(error.reason, (socket.timeout, TimeoutError)):
                 raise self._error(f"did not answer within {TIMEOUT_S} s", final=False) from None
             raise self._error(f"cannot be reached ({error.reason})", final=False) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             raise self._error(f"broke off or did not answer in JSON ({error})", final=False) from None
 
     def _authorize(self, challenge: str) -> None:
@@ -194,6 +240,16 @@ class _Client:
 
     def _error(self, what: str, *, final: bool) -> RegistryError:
         return RegistryError(f"the registry {self._image.registry} {what}", final=final)
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    """Return a body of LARGEST_ANSWER bytes at most. Raises TimeoutError if all of it takes longer than TIMEOUT_S."""
+    end, text = time.monotonic() + TIMEOUT_S, b""
+    while len(text) < LARGEST_ANSWER and (part := answer.read1(1 << 16)):
+        text += part
+        if time.monotonic() > end:
+            raise TimeoutError
+    return text
 
 
 def _plain_http(place: str) -> bool:

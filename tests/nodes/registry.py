@@ -102,9 +102,13 @@ class Registry:
         self.host.put("/srv/faults", json.dumps(wanted).encode())
 
     def layers_fetched(self) -> list[str]:
-        """The digests of the layers that were asked for since ``forget``, in their order."""
+        """The digests of the layers that enroot or apptainer asked for since `forget`, in their order."""
         lines = self.host.run("cat /srv/requests").stdout.splitlines()
-        return [line.split()[1].rpartition(":")[2] for line in lines if line.startswith("GET ") and "/blobs/" in line]
+        return [
+            line.split()[1].rpartition(":")[2]
+            for line in lines
+            if line.startswith("GET ") and "/blobs/" in line and not line.endswith(" slipway")
+        ]
 
     def forget(self) -> None:
         """Empty the log of the requests."""

@@ -320,7 +320,7 @@ def test_tag_that_moves_during_the_import_leaves_no_digest_that_may_be_wrong(hea
     run = KEYED + wanted(head, "docker://nvcr.io#nvidia/moved:1")
     head.put("/srv/run", run.encode())
     head.run("systemd-run --quiet --collect --unit=moving bash /srv/run")
-    registry.wait("grep -q blobs /srv/requests")
+    registry.wait("grep -q 'blobs.*curl' /srv/requests")
     tags = "/srv/storage/docker/registry/v2/repositories/nvidia/moved/_manifests/tags"
     head.run(f"cp {tags}/1/current/link /srv/link")
     registry.retag("nvidia/moved", "1", "2")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headnode.containers import credentials, images, importing, places, registry, session, tools
 from headnode.containers.__main__ import default_at_once
+from tests.registry import images as made
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGEST = "sha256:" + "a" * 64
@@ -358,3 +365,158 @@ def test_an_import_has_the_key_of_its_registry_alone(tmp_path: Path, monkeypatch
         assert [row.split()[1] for row in written.splitlines()] == file.split()
         assert {name for name, value in env.items() if value in ("nvapi-1", "of-the-day")} == variables
         assert "nvapi" not in written
+
+
+# ------------------------------------------------------------------------------------------- another architecture
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+OTHERS = [("arm64", "linux"), ("ppc64le", "linux"), ("unknown", "unknown")]
+
+
+def _ask(url: str, headers: dict[str, str], method: str = "GET", body: bytes | None = None) -> Any:
+    request = urllib.request.Request(url, body, headers, method=method)  # noqa: S310  (the registry of the tests)
+    return urllib.request.urlopen(request, timeout=10)  # noqa: S310
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A real docker-registry with plain manifests and indexes for several architectures."""
+    if made.missing():
+        pytest.skip(f"needs {', '.join(made.missing())}")
+    work = tmp_path_factory.mktemp("registry")
+    with made.serving(work / "storage", work) as number:
+        layer = made.layer({"a": b"x"})
+        for architecture in ("amd64", "arm64", "unknown"):
+            made.push(work, number, f"own/{architecture}:1", [layer], architecture=architecture)
+        made.push(work, number, "own/index:amd64", [layer], form="oci")
+        form = "application/vnd.oci.image.manifest.v1+json"
+        manifest = f"http://127.0.0.1:{number}/v2/own/index/manifests"
+        with _ask(f"{manifest}/amd64", {"Accept": form}) as answer:
+            size, digest = len(answer.read()), answer.headers["Docker-Content-Digest"]
+        for tag, platforms in (("others", OTHERS), ("all", [*OTHERS, ("amd64", "linux")]), ("no", [None])):
+            entries = [
+                {"mediaType": form, "digest": digest, "size": size}
+                | {"platform": {"architecture": one[0], "os": one[1]} if one else None}
+                for one in platforms
+            ]
+            body = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).encode()
+            _ask(f"{manifest}/{tag}", {"Content-Type": INDEX}, "PUT", body).close()
+        yield number
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with x86 processors that may speak http with this machine."""
+    monkeypatch.setattr(registry, "machine", lambda: "amd64")
+    monkeypatch.setenv("ENROOT_ALLOW_HTTP", "yes")
+
+
+@pytest.mark.parametrize(
+    ("name", "has"),
+    [
+        ("own/arm64:1", "arm64"),
+        ("own/index:others", "arm64 and ppc64le"),
+        ("own/index:no", "no architecture that it names"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_image_for_other_architectures_is_refused_before_the_import(port: int, name: str, has: str) -> None:
+    with pytest.raises(registry.RegistryError) as refused:
+        registry.manifest(images.parse(f"docker://127.0.0.1:{port}#{name}"), {})
+    assert str(refused.value) == (
+        f"the registry 127.0.0.1:{port} has {name} for {has} only, and this node is amd64: "
+        "name a tag or digest for amd64 in the list"
+    )
+    assert refused.value.final
+
+
+@pytest.mark.usefixtures("here")
+def test_architecture_that_fits_or_that_nothing_shows_is_imported(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("own/amd64:1", "own/index:all"):
+        assert registry.manifest(images.parse(f"docker://127.0.0.1:{port}#{name}"), {}).size > 0
+    # The same digest as the file that is here: nothing is asked.
+    other = images.parse(f"docker://127.0.0.1:{port}#own/arm64:1")
+    assert registry.manifest(other, {}, registry.digest(other, {})).layers
+    # A registry that does not give the configuration, or a very large one.
+    ask = registry._Client._ask
+
+    def without(client: registry._Client, path: str, method: str) -> tuple[str, dict[str, object]]:
+        if path.startswith("blobs/"):
+            raise client._error("answered HTTP 404", final=True)
+        return ask(client, path, method)
+
+    monkeypatch.setattr(registry._Client, "_ask", without)
+    assert registry.manifest(other, {}).layers
+    monkeypatch.setattr(registry._Client, "_ask", ask)
+    monkeypatch.setattr(registry, "LARGEST_ANSWER", 1000)
+    registry._Client(other, {})._refuse_other_machine({"digest": "sha256:none", "size": 1001})
+
+
+@pytest.mark.usefixtures("here")
+def test_architecture_that_only_the_import_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    importer = importing.Importer(
+        tmp_path, tmp_path, places.Workshop(tmp_path), {}, tools.Limits(1, 1, 1, 1), refresh=False
+    )
+    job = importing.Job(images.parse("docker://127.0.0.1:1#own/arm64:1"), "sqsh")
+    said = b"[WARN] Image architecture doesn't match the requested one: arm64 != amd64\n"
+
+    def once(_job: importing.Job, output: Path, _env: object, log: int) -> None:
+        output.touch()
+        os.write(log, said)
+
+    monkeypatch.setattr(importer, "_once", once)
+    with (tmp_path / "log").open("w+b", buffering=0) as log, pytest.raises(importing.Failed) as failed:
+        importer._try(job, tmp_path / "out", log.fileno())
+    assert str(failed.value) == (
+        "docker://127.0.0.1:1#own/arm64:1 is for arm64, and this node is amd64: name a tag or digest for amd64 in the list"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+class Odd(BaseHTTPRequestHandler):
+    """A registry whose answers no registry should give."""
+
+    answers: tuple[bytes, ...] = ()
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+        with contextlib.suppress(BrokenPipeError):
+            for part in self.answers:
+                self.wfile.write(part)
+                time.sleep(0.1 if len(self.answers) > 1 else 0)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """The tests' output has no place for it."""
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ((b"[]",), "broke off or did not answer in JSON"),
+        ((b'"text"',), "broke off or did not answer in JSON"),
+        ((b"[" * 3999,), "broke off or did not answer in JSON"),
+        ((b'{"manifests": ["x"]}',), "answered with a manifest of a form that is not known here"),
+        ((b'{"manifests": [{"platform": {"architecture": "amd64"}}]}',), "a manifest of a form that is not known here"),
+        ((b'{"config": {"digest": "x", "size": "big"}, "layers": []}',), "a manifest of a form that is not known here"),
+        ((b'{"config": null, "layers": []}',), "answered with a manifest of a form that is not known here"),
+        ((b'{"schemaVersion": 1, "fsLayers": []}',), "answered with a manifest of a form that is not known here"),
+        ((b"{",) * 20, "did not answer within 1 s"),
+        ((b" " * 5000,), "broke off or did not answer in JSON"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_odd_answers_of_a_registry_are_faults_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, answers: tuple[bytes, ...], said: str
+) -> None:
+    monkeypatch.setattr(registry, "TIMEOUT_S", 1)
+    monkeypatch.setattr(registry, "LARGEST_ANSWER", 4000)
+    monkeypatch.setattr(Odd, "answers", answers)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        with pytest.raises(registry.RegistryError, match=said):
+            registry._Client(images.parse(f"docker://127.0.0.1:{server.server_port}#a/b:1"), {}).manifest("")
+        server.shutdown()

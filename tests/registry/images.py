@@ -46,7 +46,13 @@ def configuration(storage: Path, port: int, htpasswd: str = "") -> str:
 
 
 def push(
-    work: Path, port: int, name: str, layers: Sequence[bytes], form: str = "v2s2", compression: str = "gzip"
+    work: Path,
+    port: int,
+    name: str,
+    layers: Sequence[bytes],
+    form: str = "v2s2",
+    compression: str = "gzip",
+    architecture: str = "amd64",
 ) -> None:
     """Make an image `repository:tag` of these layers, lowest first, and push it to the registry on this port."""
     layout = work / "layout"
@@ -60,7 +66,8 @@ def push(
     for content in layers:
         archive.write_bytes(content)
         _run("umoci", "raw", "add-layer", "--image", image, str(archive))
-    _run("umoci", "config", "--image", image, "--config.env", f"IMAGE={name}", "--config.cmd", "/bin/sh")
+    _run("umoci", "config", "--image", image, "--config.env", f"IMAGE={name}", "--config.cmd", "/bin/sh",
+         "--architecture", architecture)  # fmt: skip
     source = f"oci:{image}"
     if compression != "gzip":  # skopeo compresses what is not compressed, and keeps the rest as it is
         source = f"dir:{work / 'plain'}"

@@ -8,7 +8,7 @@
 
 FILE of the faults is JSON, read at every request: `truncate` (so many next layers end early), `stall` (layers stop
 after a quarter), `rate` (bytes a second of each layer: a long way, not a narrow line), `status` (answer of the
-token's place). Each answer is one line of the log: method, path, status. Runs on the standard library.
+token's place). Each answer is one line of the log: method, path, status, program. Runs on the standard library.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ class Handler(BaseHTTPRequestHandler):
             answer = upstream.getresponse()
             kept = ("Content-Type", "Docker-Content-Digest", "WWW-Authenticate")
             head = {name: value for name in kept if (value := answer.getheader(name))}
-            if "/blobs/" in self.path and answer.status == 200 and self.command == "GET":
+            # The product asks for a configuration before the import: faults are those of the layers.
+            layer = "/blobs/" in self.path and self.headers.get("User-Agent") != "slipway"
+            if layer and answer.status == 200 and self.command == "GET":
                 self._layer(answer, head, faults)
             else:
                 self._reply(answer.status, answer.read(), head, answer.getheader("Content-Length"))
@@ -147,7 +149,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _head(self, status: int, head: dict[str, str], length: str) -> None:
-        self.server.note(f"{self.command} {self.path} {status}")
+        self.server.note(f"{self.command} {self.path} {status} {self.headers.get('User-Agent', '')}")
         self.send_response(status)
         for name, value in head.items():
             self.send_header(name, value)
