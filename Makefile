@@ -3,12 +3,12 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 SETTINGS ?= clusters/rehearsal.yaml
-SCRIPTS := $(shell git ls-files '*.sh' .ci/run headnode/acceptance compute/slipway-health rehearsal/standins/enroot tests/registry/apptainer 2>/dev/null)
+SCRIPTS := $(shell git ls-files '*.sh' '*.sbatch' .ci/run headnode/acceptance compute/slipway-health rehearsal/standins/enroot tests/registry/apptainer 2>/dev/null)
 
 # $(call quoted,TEXT): TEXT as one word of the shell, whatever is in it.
 quoted = '$(subst ','\'',$(1))'
 
-.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test test-quick check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test test-quick test-gpu-suite check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,13 +53,17 @@ check: ## Formatting, types, import directions, shell scripts
 	.venv-test/bin/mypy
 	.venv-test/bin/lint-imports
 	.venv-test/bin/python tools/circles.py
-	.venv-test/bin/vermin --quiet --no-tips --target=3.9- acceptance nodes headnode compute # the nodes' own Python
+	.venv-test/bin/vermin --quiet --no-tips --target=3.9- acceptance gpusuite nodes headnode compute # the nodes' own Python
 	.venv-test/bin/python tools/lock.py --check
 	.venv-test/bin/vulture
 	.venv-test/bin/python -m slipway.documentation --check
 	.venv-test/bin/shellcheck -x $(SCRIPTS)
 	.venv-test/bin/shfmt -d -i 2 -ci $(SCRIPTS)
 	@.venv-test/bin/python tools/report.py
+
+test-gpu-suite: ## The GPU suite's programs with torch on the CPU (gloo), in their own environment of 1 GB
+	@tools/setup.sh test gpu-suite
+	@SLIPWAY_GPU_SUITE=.venv-gpu-suite/bin/python .venv-test/bin/python -m pytest tests/gpusuite/test_gpusuite_torch.py
 
 check-cloud: setup-test ## Two examples and a file with every part on, through cdk-nag, cfn-lint and CDK's own validation
 	@.venv-test/bin/python -m pytest tests/stacks tests/cluster_config
@@ -90,4 +94,4 @@ bench-locate: setup-test ## The locator on simulated fleets, next to a tournamen
 	@.venv-test/bin/python -m bench.locate
 
 clean: ## Remove everything the targets made
-	rm -rf .venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache dist
+	rm -rf .venv .venv-gpu-suite .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache dist

@@ -52,6 +52,7 @@ from acceptance.scenario import (
     read_values,
     search_values,
 )
+from acceptance.suite import PROGRAMS, add_suite_commands, run_program
 from acceptance.text import gb_text, plural, size_text
 from acceptance.upload import upload, url_fault
 
@@ -66,8 +67,11 @@ Say = Callable[[str], None]
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code. Faults of the user or the machine never print a traceback."""
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
     try:
+        if words and words[0] in PROGRAMS:
+            run_program(words[0], words[1:])
+        arguments = _parser().parse_args(words)
         code: int = arguments.do(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -121,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--json", action="store_true", help="print report.json instead of the tables")
     report.set_defaults(do=_report)
     add_history_command(commands, OUTPUT)
+    add_suite_commands(commands)
     listing = commands.add_parser("list", help="show the tests of a scenario, or the collectives and limits known")
     listing.add_argument("--scenario", type=Path, metavar="FILE")
     listing.add_argument("--json", action="store_true", help="print JSON")

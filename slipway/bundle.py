@@ -4,8 +4,8 @@
 data. The same input gives the same bytes: names are sorted, and times, owners and modes are fixed, so that an unchanged
 bundle is an unchanged CloudFormation asset.
 
-Top level of the archive: `nodes/ headnode/ compute/ templates/ acceptance.pyz node.env containers.txt
-acceptance.json instances.json`.
+Top level of the archive: `nodes/ headnode/ compute/ templates/ gpusuite/ acceptance.pyz node.env
+containers.txt acceptance.json instances.json`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slipway.settings import PARALLELCLUSTER_VERSION, Settings
 from slipway.settings.rules.acceptance import WARM_UP
 from slipway.settings.rules.software import BUILD_SHARE
 
-NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates")
+NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates", "gpusuite")
 LIBRARIES = ("jinja2", "markupsafe")
 PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
 PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"

@@ -1,6 +1,7 @@
 """Where the files that come with Slipway are: in the checkout, or in the installed package below `slipway/files`.
 
-Both have the same layout: app.py, cdk.json, stacks/, nodes/, headnode/, compute/, templates/ and clusters/.
+Both have the same layout: app.py, cdk.json, stacks/, nodes/, headnode/, compute/, gpusuite/, templates/ and
+clusters/.
 The rehearsal and the environments that `make` builds are in a checkout only.
 """
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up one environment of the project; skips what is already as the pinned files say.
-# Usage: tools/setup.sh deploy|pcluster|rehearsal|test|root|debian|browser|hosts|wheel|hand-back...   (done in this order)
+# Usage: tools/setup.sh deploy|pcluster|rehearsal|test|gpu-suite|root|debian|browser|hosts|wheel|hand-back...   (done in this order)
 # Needs: Python 3.11 or newer with venv, node and npm (deploy); apt and root for `debian`.
 # On failure: one line `setup: FAULT`. The stamp of a folder is written last, so nothing half-made counts as done.
 set -euo pipefail
@@ -9,8 +9,8 @@ cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
 ROOT=$(pwd -P) # the same through a symbolic link: another place would mean building everything anew
 readonly ROOT
 readonly TOOLS=$ROOT/.rehearsal-tools
-readonly MADE=(.venv .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools .cache node_modules rehearsals)
-readonly PARTS="deploy, pcluster, rehearsal, test, root, debian, browser, hosts, wheel, hand-back"
+readonly MADE=(.venv .venv-gpu-suite .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools .cache node_modules rehearsals)
+readonly PARTS="deploy, pcluster, rehearsal, test, gpu-suite, root, debian, browser, hosts, wheel, hand-back"
 # shellcheck source=tools/debian.sh
 source tools/debian.sh
 
@@ -147,6 +147,15 @@ setup::test() {
   setup::own .venv-test
 }
 
+# torch for the CPU. The ordinary wheel does not work without 3 GB of CUDA libraries, which are not installed here.
+setup::gpu_suite() {
+  setup::venv .venv-gpu-suite requirements-gpu-suite.txt
+  .venv-gpu-suite/bin/python -c 'import torch' 2>/dev/null || {
+    rm -f .venv-gpu-suite/.stamp
+    setup::fault "torch cannot be imported from .venv-gpu-suite. Hint: PIP_EXTRA_INDEX_URL=... with an index that has torch's CPU builds (2.13.0+cpu)"
+  }
+}
+
 # Prints everything that local hosts need and this user or machine lacks.
 setup::root() {
   ((EUID != 0)) || return 0
@@ -189,7 +198,7 @@ setup::main() {
   trap setup::hand_back EXIT
   for part in "$@"; do
     case $part in
-      deploy | pcluster | rehearsal | test | root | debian | browser | hosts | wheel) "setup::$part" ;;
+      deploy | pcluster | rehearsal | test | gpu-suite | root | debian | browser | hosts | wheel) "setup::${part//-/_}" ;;
       hand-back) ;; # done by the trap
       *) setup::fault "$part is not a part of the set-up. Hint: $PARTS" ;;
     esac

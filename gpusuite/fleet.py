@@ -1,0 +1,101 @@
+"""Judge the reports of many nodes together: slow GPUs and nodes by their peers, and corrupted results by the majority.
+
+    srun --ntasks-per-node=1 python gpu_tests.py --report-dir DIR/%N
+    python fleet.py DIR
+
+Exit codes: 0 good; 1 a GPU or node failed; 2 wrong use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from gpusuite import reports
+from gpusuite.checks import vote
+from gpusuite.judgement import Check, judge, judge_nodes
+from gpusuite.readings import pair_readings, readings_of
+
+REPORT = "fleet_result.json"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read every report of gpu_tests.py below a directory and judge them together."""
+    parser = argparse.ArgumentParser(description="Judge the reports of many nodes together.")
+    reports.add_common(parser, REPORT)
+    parser.add_argument("directory", type=Path, metavar="DIR", help="with the nodes' reports, in any depth")
+    parser.add_argument("--expect-nodes", type=int, metavar="N", help="fewer reports are a failure")
+    arguments = parser.parse_args(argv)
+    found, checks = _read(arguments.directory)
+    if not found and not checks:
+        return reports.wrong_use(f"{arguments.directory}: no report of gpu_tests.py. Hint: run it with --report-dir")
+    if arguments.expect_nodes and len(found) < arguments.expect_nodes:
+        nodes = ", ".join(sorted(found))
+        message = f"{len(found)} nodes have a report, expected {arguments.expect_nodes}: {nodes}"
+        checks.append(Check("nodes", "fail", message))
+    checks += judge_fleet(list(found.values()))
+    reports.print_checks(checks, arguments.verbose)
+    reports.say("SUMMARY", f"{len(found)} nodes, {sum(len(one['gpus']) for one in found.values())} GPUs")
+    failures = reports.failures_of(checks)
+    values = {"schema": 1, "date": reports.now(), "nodes": sorted(found), "failures": failures}
+    values["checks"] = [one.as_json() for one in checks]
+    values["result"] = reports.FAILURE if failures else reports.SUCCESS
+    reports.write(arguments.report_dir, arguments.report_name, values)
+    return reports.result(failures)
+
+
+def _read(directory: Path) -> tuple[dict[str, dict[str, Any]], list[Check]]:
+    """The newest report of each node, and a check for each file that cannot be read."""
+    found: dict[str, dict[str, Any]] = {}
+    checks = []
+    for path in sorted(directory.rglob("*.json")):
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            checks.append(Check("report", "fail", f"{path}: cannot be read: {error}"))
+            continue
+        if isinstance(report, dict) and report.get("program") == "gpu_tests":
+            known = found.get(report["node"])
+            if known is None or known["date"] <= report["date"]:
+                found[report["node"]] = report
+    return found, checks
+
+
+def judge_fleet(found: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Return what the nodes report themselves, and what only the comparison of all of them shows."""
+    checks = [Check("node", "fail", message) for one in found for message in one["failures"]]
+    readings = [reading for one in found for reading in readings_of(one)]
+    pairs = [reading for one in found for reading in pair_readings(one)]
+    seen = {check.message for check in checks}
+    compared = judge(readings) + judge(pairs) + judge_nodes(readings) + _votes(found)
+    return checks + [check for check in compared if check.message not in seen]
+
+
+def _votes(found: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Compare the corruption screen's hashes over all nodes, for GPUs of one model, size and software."""
+    labels: list[str] = []
+    groups: dict[tuple[Any, ...], dict[int, Mapping[str, str]]] = defaultdict(dict)
+    for report in found:
+        gpus = {gpu["index"]: gpu for gpu in report["gpus"]}
+        versions = tuple(report["environment"].get(name) for name in ("torch", "cuda"))
+        for index, result in report["stages"].get("screen", {}).items():
+            gpu = gpus[int(index)]
+            groups[(gpu["name"], result["multiprocessors"], *versions)][len(labels)] = result["hashes"]
+            labels.append(f"{report['node']} gpu {index} ({gpu['bus']})")
+    return [
+        Check(check.name, check.outcome, check.message)  # the number of a GPU in the fleet is no index
+        for hashes in groups.values()
+        for check in vote(hashes, lambda number: labels[number])
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What each program prints and writes: lines with a prefix, a JSON file, the result and the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpusuite.judgement import Check
+
+EXIT_GOOD, EXIT_FAILURE, EXIT_INPUT, EXIT_ENVIRONMENT = 0, 1, 2, 3
+SUCCESS, FAILURE, SKIPPED = "SUCCESS", "FAILURE", "SKIPPED"
+
+
+def add_common(parser: argparse.ArgumentParser, report_name: str) -> None:
+    """Add the flags that every program has."""
+    parser.add_argument("--quick", action="store_true", help="fewer iterations and steps")
+    parser.add_argument("--verbose", action="store_true", help="print details")
+    where = "write the JSON file here; %%N is the node's name"
+    parser.add_argument("--report-dir", type=_directory, metavar="DIR", help=where)
+    name = f"name of the JSON file (default: {report_name})"
+    parser.add_argument("--report-name", default=report_name, metavar="NAME", help=name)
+
+
+def _directory(text: str) -> Path:
+    return Path(text.replace("%N", node_name()))
+
+
+def node_name() -> str:
+    """The node as Slurm names it, else the host name."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def say(prefix: str, text: str) -> None:
+    """Print a line such as `[ENV] python 3.12.3`."""
+    print(f"[{prefix}] {text}", flush=True)
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def print_checks(checks: Sequence[Check], verbose: bool) -> None:
+    """Print what failed or warns; with verbose every check."""
+    for check in checks:
+        if verbose or check.outcome in ("warn", "fail"):
+            say("CHECK", f"{check.outcome}: {check.message}")
+
+
+def failures_of(checks: Sequence[Check]) -> list[str]:
+    """The messages of the checks that failed."""
+    return [check.message for check in checks if check.outcome == "fail"]
+
+
+def write(directory: Path | None, name: str, report: Mapping[str, Any]) -> bool:
+    """Write a JSON file whole, under its name or with `.json` added. Returns False after a line if it cannot."""
+    if directory is None:
+        return True
+    path = directory / (name if name.endswith(".json") else f"{name}.json")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        print(f"gpusuite: {path}: {error.strerror}. Hint: give a directory that can be written", file=sys.stderr)
+        return False
+    say("REPORT", str(path))
+    return True
+
+
+def result(failures: Sequence[str], skipped: str = "") -> int:
+    """Print the last line and return the exit code. A skipped test is no failure, and no success either."""
+    if failures:
+        say("RESULT", f"{FAILURE}: [{'; '.join(failures)}]")
+        return EXIT_FAILURE
+    say("RESULT", f"{SKIPPED}: {skipped}" if skipped else SUCCESS)
+    return EXIT_GOOD
+
+
+def wrong_use(text: str) -> int:
+    """Print a fault of the command line or of the machine's software; returns exit code 2."""
+    print(f"gpusuite: {text}", file=sys.stderr)
+    return EXIT_INPUT

@@ -1,0 +1,286 @@
+"""Test storage as training uses it: write and read a checkpoint with checksums, many small files, random reads; fio.
+
+    python storage_tests.py --directory /fsx/checkpoints --directory /scratch
+    srun --ntasks-per-node=1 python storage_tests.py --directory /fsx/checkpoints     (all nodes at once)
+
+Needs neither a GPU nor torch. Exit codes: 0 good; 1 wrong data, or slower than asked for; 2 wrong use; 3 no report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import mmap
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from gpusuite import reports
+from gpusuite.judgement import Check, number
+
+REPORT = "storage_result.json"
+BLOCK = 16 << 20
+_READ = 128 << 10  # one read of a data loader
+_READS = 4000  # of each thread, in 5 s at most
+_FIO_S = 10
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class Content:
+    """The content of the files: blocks of random bytes, each begun by its file's and its own number."""
+
+    def __init__(self) -> None:
+        self._body = os.urandom(BLOCK)
+
+    def block(self, file: int, position: int) -> bytes:
+        """One block; no two blocks of the test are equal."""
+        stamp = file.to_bytes(8, "big") + position.to_bytes(8, "big")
+        return stamp + self._body[16:]
+
+    def checksum(self, file: int, position: int) -> int:
+        """The CRC-32 of a block."""
+        return zlib.crc32(self.block(file, position))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Test each directory, print and write what was measured."""
+    arguments = _parser().parse_args(argv)
+    try:
+        size = size_of(arguments.size or ("1G" if arguments.quick else "16G"))
+        for directory in arguments.directory:
+            _check_space(directory, size)
+    except (ValueError, OSError) as error:
+        return reports.wrong_use(str(error))
+    results, checks = {}, []
+    for directory in arguments.directory:
+        try:
+            result = test(directory, size, arguments)
+        except OSError as error:
+            place = error.filename or directory
+            checks.append(Check("storage", "fail", f"{reports.node_name()}: {place}: {error.strerror or error}"))
+            continue
+        results[str(directory)] = result
+        checks += judged(directory, result, arguments)
+        for line in lines_of(result):
+            reports.say("STORAGE", f"{reports.node_name()} {directory}: {line}")
+    reports.print_checks(checks, arguments.verbose)
+    failures = reports.failures_of(checks)
+    report = {"schema": 1, "program": "storage_tests", "node": reports.node_name(), "date": reports.now()}
+    report.update(quick=arguments.quick, size_bytes=size, threads=arguments.threads, directories=results)
+    report.update(checks=[one.as_json() for one in checks], failures=failures)
+    report["result"] = reports.FAILURE if failures else reports.SUCCESS
+    written = reports.write(arguments.report_dir, arguments.report_name, report)
+    code = reports.result(failures)
+    return code if written else code or reports.EXIT_ENVIRONMENT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Test storage as training uses it.")
+    reports.add_common(parser, REPORT)
+    where = "a directory on the storage to test; may be repeated"
+    parser.add_argument("--directory", type=Path, action="append", required=True, metavar="DIR", help=where)
+    size = "bytes that are written and read, such as 64G (default: 16G, with --quick 1G)"
+    parser.add_argument("--size", metavar="SIZE", help=size)
+    parser.add_argument("--threads", type=int, default=8, metavar="N", help="files at the same time (default: 8)")
+    parser.add_argument("--files", type=int, metavar="N", help="small files (default: 5000, with --quick 1000)")
+    for name, text in (("write", "of the checkpoint"), ("read", "of the checkpoint")):
+        least = f"least rate {text}; slower is a failure"
+        parser.add_argument(f"--least-{name}-gb-per-s", type=float, metavar="X", help=least)
+    return parser
+
+
+def size_of(text: str) -> int:
+    """Return a size in bytes. Raises ValueError with value, rule and repair."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text)
+    if match is None or int(match[1]) == 0:
+        raise ValueError(f"--size {text}: is no size. Hint: 512M or 64G")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _check_space(directory: Path, size: int) -> None:
+    if not directory.is_dir():
+        raise ValueError(f"--directory {directory}: is no directory. Hint: make it, or mount the file system")
+    free = shutil.disk_usage(directory).free
+    if free < 1.1 * size:
+        raise ValueError(f"--directory {directory}: {free} bytes are free, the test writes {size}. Hint: --size 1G")
+
+
+def test(directory: Path, size: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run every test in an own folder of the directory, which is removed afterwards. Raises OSError."""
+    files = arguments.files or (1000 if arguments.quick else 5000)
+    with tempfile.TemporaryDirectory(prefix="gpusuite-", dir=directory) as name:
+        folder = Path(name)
+        result = {**checkpoint(folder, size, arguments.threads), **metadata(folder, files)}
+        fio = fio_results(folder, min(size, 4 << 30))
+    return {**result, "fio": fio} if fio is not None else result
+
+
+def checkpoint(folder: Path, size: int, threads: int) -> dict[str, Any]:
+    """Write files at the same time, each with fsync, read them back, and read random parts. Compares every block."""
+    content, blocks = Content(), max(1, size // threads // BLOCK)
+    with ThreadPoolExecutor(threads) as pool:
+        started = time.perf_counter()
+        list(pool.map(lambda file: _write(folder, file, blocks, content), range(threads)))
+        write_s = time.perf_counter() - started
+        reads = list(pool.map(lambda file: _read(folder, file, blocks, content), range(threads)))
+        random_reads = list(pool.map(lambda file: _loader(folder, file, blocks, content), range(threads)))
+    total, loader_s = threads * blocks * BLOCK, max(seconds for _, seconds, _ in random_reads)
+    count = sum(done for done, _, _ in random_reads)
+    return {
+        "bytes": total,
+        "write_gb_per_s": total / write_s / 1e9,
+        "read_gb_per_s": sum(blocks * BLOCK / seconds for seconds, _, _ in reads) / 1e9,
+        "direct_reads": all(direct for _, _, direct in reads),
+        "wrong_blocks": sum(wrong for _, wrong, _ in reads) + sum(wrong for _, _, wrong in random_reads),
+        "loader_reads_per_s": count / loader_s,
+        "loader_gb_per_s": count * _READ / loader_s / 1e9,
+    }
+
+
+def _write(folder: Path, file: int, blocks: int, content: Content) -> None:
+    with (folder / f"part-{file}").open("wb", buffering=0) as stream:
+        for position in range(blocks):
+            view = memoryview(content.block(file, position))
+            while view:
+                view = view[stream.write(view) :]
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, bool]]:
+    """Open a file past the page cache where the file system can do that; returns the descriptor and whether it can."""
+    direct = True
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
+    except OSError:
+        direct, descriptor = False, os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor, direct
+    finally:
+        os.close(descriptor)
+
+
+def _read(folder: Path, file: int, blocks: int, content: Content) -> tuple[float, int, bool]:
+    """Return the seconds of reading alone, the wrong blocks, and whether the page cache was avoided."""
+    seconds, wrong = 0.0, 0
+    with _opened(folder / f"part-{file}") as (descriptor, direct), mmap.mmap(-1, BLOCK) as buffer:
+        for position in range(blocks):
+            started = time.perf_counter()
+            count = os.preadv(descriptor, [buffer], position * BLOCK)
+            seconds += time.perf_counter() - started
+            wrong += int(count != BLOCK or zlib.crc32(buffer) != content.checksum(file, position))
+    return max(seconds, 1e-9), wrong, direct
+
+
+def _loader(folder: Path, file: int, blocks: int, content: Content) -> tuple[int, float, int]:
+    """Read random parts as a data loader does; returns their number, the seconds and the wrong ones."""
+    dice, wrong, count, started = random.Random(file), 0, 0, time.perf_counter()  # noqa: S311
+    with _opened(folder / f"part-{file}") as (descriptor, _), mmap.mmap(-1, _READ) as buffer:
+        while count < _READS and time.perf_counter() - started < 5:
+            place = dice.randrange(blocks * BLOCK // _READ) * _READ
+            wrong += int(os.preadv(descriptor, [buffer], place) != _READ)
+            if count % 64 == 0:
+                expected = content.block(file, place // BLOCK)[place % BLOCK :][:_READ]
+                wrong += int(buffer[:] != expected)
+            count += 1
+    return count, time.perf_counter() - started, wrong
+
+
+def metadata(folder: Path, files: int) -> dict[str, Any]:
+    """Make, ask for and remove small files; returns each rate a second."""
+    paths = [folder / f"small-{number}" for number in range(files)]
+    steps: dict[str, Callable[[Path], Any]] = {"create": Path.touch, "stat": Path.stat, "remove": Path.unlink}
+    rates = {}
+    for name, step in steps.items():
+        started = time.perf_counter()
+        for path in paths:
+            step(path)
+        rates[f"{name}_per_s"] = files / (time.perf_counter() - started)
+    return {"small_files": files, **rates}
+
+
+def fio_results(folder: Path, size: int) -> dict[str, Any] | None:
+    """Return operations a second of fio's random 4 KiB reads and writes; None where fio is not installed."""
+    fio = shutil.which("fio")
+    if fio is None:
+        return None
+    found: dict[str, Any] = {}
+    for kind in ("randwrite", "randread"):
+        argv = [fio, "--name=gpusuite", f"--directory={folder}", f"--size={size}", f"--rw={kind}", "--bs=4k"]
+        argv += ["--iodepth=64", "--ioengine=libaio", "--direct=1", f"--runtime={_FIO_S}", "--time_based"]
+        try:
+            done = subprocess.run(
+                [*argv, "--output-format=json"], capture_output=True, text=True, timeout=600, check=False
+            )
+            found[kind] = parse_fio(done.stdout, kind) if done.returncode == 0 else _fio_error(done)
+        except subprocess.TimeoutExpired:
+            found[kind] = {"error": "fio did not end within 600 s"}
+    return found
+
+
+def _fio_error(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    return {"error": f"fio ended with code {done.returncode}: {' '.join((done.stderr or done.stdout).split())[:200]}"}
+
+
+def parse_fio(text: str, kind: str) -> dict[str, Any]:
+    """Read fio's JSON. fio may print warnings before it."""
+    try:
+        job = json.loads(text[text.index("{") :])["jobs"][0]["read" if kind == "randread" else "write"]
+        return {"iops": float(job["iops"]), "gb_per_s": float(job["bw_bytes"]) / 1e9}
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        return {"error": f"fio's output cannot be read: {type(error).__name__} {error}"}
+
+
+def judged(directory: Path, result: dict[str, Any], arguments: argparse.Namespace) -> list[Check]:
+    """Compare with the rates that are asked for, and report wrong data."""
+    where, checks = f"{reports.node_name()}: {directory}", []
+    if result["wrong_blocks"]:
+        message = f"{where}: {result['wrong_blocks']} blocks read back differently than they were written"
+        checks.append(Check("storage", "fail", message))
+    for name in ("write", "read"):
+        least, value = getattr(arguments, f"least_{name}_gb_per_s"), result[f"{name}_gb_per_s"]
+        if least is not None and not value >= least:
+            message = f"{where}: {name} {number(value)} GB/s, expected at least {number(least)}"
+            checks.append(Check("storage", "fail", message))
+    if not result["direct_reads"]:
+        message = f"{where}: reads went through the page cache: this file system has no direct reads"
+        checks.append(Check("storage", "warn", message))
+    for kind, one in result.get("fio", {}).items():
+        if "error" in one:
+            checks.append(Check("storage", "warn", f"{where}: {kind}: {one['error']}"))
+    return checks
+
+
+def lines_of(result: dict[str, Any]) -> list[str]:
+    """The lines that are printed of one directory."""
+    lines = [
+        f"checkpoint of {result['bytes']} bytes: write {number(result['write_gb_per_s'])} GB/s with fsync, read"
+        f" {number(result['read_gb_per_s'])} GB/s, {result['wrong_blocks']} wrong blocks",
+        f"data loader: {result['loader_reads_per_s']:.0f} reads of 128 KiB a second,"
+        f" {number(result['loader_gb_per_s'])} GB/s",
+        f"{result['small_files']} small files: create {result['create_per_s']:.0f}, stat {result['stat_per_s']:.0f},"
+        f" remove {result['remove_per_s']:.0f} a second",
+    ]
+    for kind, one in result.get("fio", {}).items():
+        if "error" not in one:
+            lines.append(f"fio {kind} 4 KiB: {one['iops']:.0f} operations a second, {number(one['gb_per_s'])} GB/s")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

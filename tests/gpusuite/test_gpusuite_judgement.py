@@ -1,0 +1,283 @@
+"""The suite's judgement without torch: outliers, limits, checks of each stage, votes, samples of nvidia-smi."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpusuite.checks import check_samples, check_stage, droop, vote
+from gpusuite.judgement import Check, confirmed, judge, judge_nodes
+from gpusuite.limits import find_limit, known_limits, model_of
+from gpusuite.outliers import gap_of_two, slow_ones
+from gpusuite.readings import Reading, pair_readings, readings_of
+from gpusuite.smi import Sample, parse, slowdowns
+
+DATA = Path(__file__).parent / "data"
+H200 = "NVIDIA H200"
+
+
+def bf16(values: list[float], model: str = H200, node: str = "n1") -> list[Reading]:
+    name = "gemm bf16 8192"
+    return [
+        Reading(node, gpu, f"0000:{gpu:02x}:00", model, "gemm", name, one, "TFLOP/s") for gpu, one in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "floor", "positions"),
+    [
+        ([700, 702, 698, 701, 699, 700, 703, 600], 0.05, [7]),
+        ([700, 702, 698, 701, 699, 700, 703, 680], 0.05, []),  # below by the score, but by less than 5 %
+        ([700, 700, 700, 700, 700, 700, 700, 640], 0.05, [7]),  # MAD 0
+        ([700, 700, 700, 700, 700, 700, 700, 690], 0.05, []),
+        ([700, 650, 600, 750, 800, 560, 640, 720], 0.05, []),  # spread by 12 %: 560 is below, but not by the score
+        ([700, 350], 0.05, []),
+        ([700, 705, 350], 0.05, [2]),
+        ([0.0, 0.0, 0.0], 0.05, []),
+    ],
+)
+def test_outliers_need_score_and_floor(values: list[float], floor: float, positions: list[int]) -> None:
+    assert [one.position for one in slow_ones(values, floor)] == positions
+
+
+def test_healthy_sets_of_eight_are_seldom_flagged() -> None:
+    """GPU-sized sets with 1 % of spread: the score alone flags 7.6 %, with the floor of 5 % next to none."""
+    dice = random.Random(1)  # noqa: S311
+    sets = [[dice.gauss(700, 7) for _ in range(8)] for _ in range(2000)]
+    assert sum(bool(slow_ones(one, 0.0)) for one in sets) > 80
+    assert sum(bool(slow_ones(one, 0.05)) for one in sets) <= 2
+    assert all(slow_ones([*one[:7], 0.90 * 700], 0.05) for one in sets[:200])
+
+
+def test_two_gpus_cannot_outvote_each_other() -> None:
+    assert gap_of_two([700, 690], 0.1) is None
+    assert gap_of_two([700, 350], 0.1) == 1
+    (check,) = [one for one in judge(bf16([700, 600])) if one.name == "peers"]
+    assert check.outcome == "warn"
+    assert check.message.startswith("n1 gpu 1 (0000:01:00): gemm bf16 8192 600 TFLOP/s, 14% below n1 gpu 0")
+
+
+def test_a_slow_gpu_is_named_by_node_index_and_bus() -> None:
+    failed = [one for one in judge(bf16([690, 692, 688, 691, 689, 690, 693, 560])) if one.outcome == "fail"]
+    assert [(one.name, one.gpu) for one in failed] == [("peers", 7)]
+    start = "n1 gpu 7 (0000:07:00): gemm bf16 8192 560 TFLOP/s, 19% below the median 690 of 8 (modified z -"
+    assert failed[0].message.startswith(start)
+
+
+def test_only_a_limit_sees_that_all_eight_are_slow() -> None:
+    checks = judge(bf16([400.0] * 8))
+    assert {(one.name, one.outcome) for one in checks} == {("limit", "fail"), ("peers", "pass")}
+    assert "expected" in checks[0].message
+    assert "source" not in checks[0].message  # the source itself is there
+    assert "docs/measurements.md" in checks[0].message
+
+
+def test_a_model_without_limits_is_compared_with_its_peers_only() -> None:
+    checks = judge(bf16([700, 702, 698, 350], model="NVIDIA X9"))
+    assert {(one.name, one.outcome) for one in checks} == {("limit", "no limit"), ("peers", "fail")}
+
+
+def test_mixed_cards_are_not_compared_with_each_other() -> None:
+    assert not [one for one in judge(bf16([690, 691, 692]) + bf16([66, 67, 66], "NVIDIA L4")) if one.outcome == "fail"]
+
+
+def test_a_slow_node_is_named() -> None:
+    readings = [
+        one for node, level in (("a", 690), ("b", 692), ("c", 691), ("d", 600)) for one in bf16([level] * 8, node=node)
+    ]
+    (check,) = judge_nodes(readings)
+    assert check.message.startswith("d: gemm bf16 8192 600 TFLOP/s, 13% below the median of 4 nodes")
+    assert judge_nodes(readings[:16]) == []
+
+
+def test_a_failure_needs_a_bad_repetition() -> None:
+    first = [Check("peers", "fail", "n1 gpu 7: slow", 7, "gemm bf16 8192"), Check("compute", "fail", "wrong", 7)]
+    kept = confirmed(first, {(7, "gemm bf16 8192"): 689.0})
+    assert [one.outcome for one in kept] == ["warn", "fail"]
+    assert kept[0].message == "n1 gpu 7: slow; repeated: 689, which is good: slow once"
+    assert confirmed(first, {}) == first
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA A100-SXM4-40GB", "A100 40GB"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+    ],
+)
+def test_models_are_exact(name: str, model: str | None) -> None:
+    assert model_of(name) == model
+
+
+def test_every_limit_has_source_and_bounds() -> None:
+    data = json.loads((Path(__file__).parents[2] / "gpusuite/limits.json").read_text())
+    models = {one["name"] for one in data["models"]}
+    assert models == {"A100 80GB", "A100 40GB", "H100", "H200", "B200", "L4", "L40S", "A10G"}
+    used = {name for one in data["limits"] for name in one["sources"]}
+    assert used == set(data["sources"])
+    for limit in known_limits():
+        assert limit.gpu in models
+        assert 0 < limit.fail_below < limit.warn_below < limit.typical, limit
+        assert limit.source
+    found = find_limit("NVIDIA H100 80GB HBM3", "gemm bf16 8192")
+    assert found is not None
+    assert [found.outcome(one) for one in (770, 600, 300, float("nan"))] == ["pass", "warn", "fail", "fail"]
+    assert find_limit("NVIDIA H200", "gemm int8 8192") is None
+
+
+GOOD: dict[str, dict[str, Any]] = {
+    "compute": {
+        "gemms": [{"dtype": "fp32", "n": 8192, "tflops": 50, "error": 1e-6, "error_bound": 1e-5, "wrong_rows": []}]
+    },
+    "memory": {"wrong": []},
+    "pattern": {"tested_bytes": 90, "free_bytes": 100, "wrong_words": 0},
+    "peers": {"pairs": [{"from": 0, "to": 1, "direct": True, "wrong": False}]},
+    "train": {
+        "start_loss": 1.0,
+        "end_loss": 0.1,
+        "steps": 60,
+        "improved": True,
+        "gradients_finite": True,
+        "repeatable": True,
+    },
+    "inference": {"models": [{"model": "resnet50", "cosine": 0.999, "close": True}]},
+    "screen": {"hashes": {"bf16 0": "a"}, "differing": 0},
+    "stress": {"windows_tflops": [700.0] * 20, "seconds": 20.0},
+}
+
+
+def changed(stage: str, changes: dict[str, Any]) -> dict[str, Any]:
+    result = json.loads(json.dumps(GOOD[stage]))
+    row = result["gemms"][0] if stage == "compute" else result["pairs"][0] if stage == "peers" else result
+    row = result["models"][0] if stage == "inference" else row
+    row.update(changes)
+    return dict(result)
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes", "outcome", "said"),
+    [
+        *((stage, {}, "pass", "right on 1 GPU") for stage in GOOD),
+        ("compute", {"wrong_rows": [17]}, "fail", "wrong result: an integer product is not exact in rows [17]"),
+        ("compute", {"error": 3e-4}, "fail", "TF32 is on although it was switched off"),
+        ("compute", {"error": float("nan")}, "fail", "relative error nan"),
+        ("compute", {"tflops": 0.0}, "fail", "did no work"),
+        ("memory", {"wrong": ["memory copy"]}, "fail", "memory copy: the data differ"),
+        ("pattern", {"wrong_words": 2}, "fail", "2 words of 8 bytes read back differently"),
+        ("pattern", {"tested_bytes": 0}, "fail", "only 0 of 100 free bytes"),
+        ("peers", {"wrong": True}, "fail", "copy from gpu 0 to gpu 1: the data differ"),
+        ("train", {"improved": False}, "fail", "the loss does not fall: from 1 to 0.1 in 60 steps"),
+        ("train", {"gradients_finite": False}, "fail", "gradients are not finite"),
+        ("train", {"repeatable": False}, "warn", "the same seed gave other losses"),
+        ("inference", {"close": False, "cosine": 0.5}, "fail", "the fp16 output differs from fp32 (cosine 0.5000)"),
+        ("screen", {"differing": 3}, "fail", "3 repeated products differ"),
+        ("stress", {"windows_tflops": [700.0] * 10 + [600.0] * 10}, "fail", "droops by 14%"),
+        ("stress", {"windows_tflops": [700.0] * 10 + [650.0] * 10}, "warn", "droops by 7%"),
+        ("stress", {"windows_tflops": [700.0]}, "fail", "too little work"),
+    ],
+)
+def test_checks_of_each_stage(stage: str, changes: dict[str, Any], outcome: str, said: str) -> None:
+    checks = check_stage(stage, {3: changed(stage, changes)}, lambda gpu: f"n1 gpu {gpu} (0000:53:00)")
+    assert [one.outcome for one in checks] == [outcome]
+    assert said in checks[0].message
+    if outcome != "pass":
+        assert checks[0].message.startswith("n1 gpu 3 (0000:53:00): ")
+
+
+def test_a_stage_that_ended_with_an_error_fails_and_the_others_are_checked() -> None:
+    checks = check_stage("memory", {0: {"error": "it hangs"}, 1: {"wrong": ["triad"]}}, str)
+    assert [(one.gpu, one.outcome) for one in checks] == [(0, "fail"), (1, "fail")]
+
+
+def test_the_warm_up_of_a_gpu_is_no_droop() -> None:
+    assert droop([770.0, 760.0] + [690.0] * 18) == pytest.approx(0.0)
+    assert droop([]) is None
+
+
+def test_the_vote_names_the_minority_and_a_tie_names_all() -> None:
+    right = {"bf16 0": "a", "fp32 0": "b"}
+    (check,) = vote({0: right, 1: right, 2: {**right, "fp32 0": "x"}}, lambda gpu: f"gpu {gpu}")
+    assert check.message == "gpu 2: corruption screen: other bytes than the majority in fp32 0"
+    (tie,) = vote({0: right, 1: {**right, "bf16 0": "x"}}, lambda gpu: f"gpu {gpu}")
+    assert (tie.outcome, "gpu 0 and gpu 1 disagree in bf16 0" in tie.message) == ("fail", True)
+    assert vote({0: right, 1: right}, str) == []
+
+
+LINE = "00000000:53:00.0, 1455, 1980, 692.46, 700.00, 60, 100, 0, 0, 5, 16, 0x0000000000000004"
+NAMES = {"0000:53:00": 0}
+
+
+def samples(**changes: Any) -> list[Sample]:
+    (basis,) = parse(LINE)
+    return [
+        Sample(**{**basis.as_json(), **{k: (v(i) if callable(v) else v) for k, v in changes.items()}})
+        for i in range(40)
+    ]
+
+
+def test_lines_of_nvidia_smi() -> None:
+    (sample,) = parse(f"{LINE}\n00000000:54:00.0, 14")  # the second line is cut
+    assert (sample.bus, sample.sm_mhz, sample.power_w, sample.ecc_uncorrected, sample.reasons) == (
+        "0000:53:00",
+        1455,
+        692.46,
+        0,
+        4,
+    )
+    (old,) = parse(LINE.replace(" 0, 0, 5", " [N/A], [Not Supported], 5"))
+    assert (old.ecc_uncorrected, old.ecc_corrected, old.pcie_gen) == (None, None, 5)
+    assert slowdowns(0x4) == []
+    assert slowdowns(0x4 | 0x8 | 0x40) == ["hardware slowdown", "too hot (hardware)"]
+
+
+@pytest.mark.parametrize(
+    ("watched", "outcome", "said"),
+    [
+        (samples(), None, ""),  # the power cap of a busy GPU is no finding
+        (samples(reasons=0x44), "fail", "too hot (hardware) in 40 of 40 samples under load"),
+        (samples(reasons=lambda i: 0x20 if i == 5 else 4), "warn", "too hot (software) in 1 of 40 samples"),
+        (samples(reasons=0x80), "fail", "power brake"),
+        (samples(ecc_uncorrected=lambda i: i // 20), "fail", "1 uncorrected ECC errors under load"),
+        (samples(ecc_corrected=lambda i: i // 20), "warn", "1 corrected ECC errors under load"),
+        (samples(power_w=140.0, reasons=0), "warn", "draws 20% of its power limit under full load"),
+        ([], "warn", "was not watched under load"),
+    ],
+)
+def test_findings_under_load(watched: list[Sample], outcome: str | None, said: str) -> None:
+    checks = check_samples(watched, NAMES, lambda gpu: f"n1 gpu {gpu}")
+    assert [one.outcome for one in checks] == ([outcome] if outcome else [])
+    assert all(said in one.message and one.message.startswith("n1 gpu 0") for one in checks)
+
+
+def test_a_link_that_is_narrower_than_its_peers_is_named() -> None:
+    narrow = [Sample(**{**one.as_json(), "bus": "0000:54:00", "pcie_width": 8.0}) for one in samples()]
+    checks = check_samples([*samples(), *narrow], {**NAMES, "0000:54:00": 1}, lambda gpu: f"n1 gpu {gpu}")
+    assert [one.message for one in checks] == [
+        "n1 gpu 1: PCIe generation 5 x8, other GPUs of the node have generation 5 x16"
+    ]
+
+
+def test_the_recorded_report_of_a_real_gpu_is_good() -> None:
+    """One H200, torch 2.11, measured by the suite itself (docs/measurements.md)."""
+    report = json.loads((DATA / "h200-quick.json").read_text())
+    readings = {one.metric: one for one in readings_of(report)}
+    assert readings["gemm bf16 8192"].value == pytest.approx(662.8, abs=0.1)
+    assert readings["memory copy"].where == "vm gpu 0 (0000:00:06)"
+    outcomes = [one.outcome for one in judge(list(readings.values()))]
+    assert set(outcomes) <= {"pass", "no limit"}
+    assert pair_readings(report) == []
+    recorded = [Sample(**one) for one in report["samples"]]
+    assert check_samples(recorded, {"0000:00:06": 0}, str) == []
+    for stage, results in report["stages"].items():
+        checks = check_stage(stage, {int(gpu): one for gpu, one in results.items()}, str)
+        assert [one.outcome for one in checks] == ["pass"], stage

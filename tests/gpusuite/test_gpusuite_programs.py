@@ -1,0 +1,378 @@
+"""The programs without torch and GPUs: flags, exit codes, report files, and GPUs that hang, die or are slow."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acceptance.cli import main as acceptance
+from gpusuite import ddp_tests, fleet, gpu_tests, reports, run_all_tests, storage_tests
+from gpusuite.devices import CudaError, Gpu, short_bus
+from gpusuite.launch import LaunchError, Rank, device_index, find_rank, first_host
+from gpusuite.workers import Workers
+
+HERE = Path(__file__).parent
+SUITE = HERE.parents[1] / "gpusuite"
+RECORDED = json.loads((HERE / "data/h200-quick.json").read_text())
+RESULTS = {stage: found["0"] for stage, found in RECORDED["stages"].items()}
+GPUS = [Gpu(index, "NVIDIA H200", f"0000:5{index}:00", f"GPU-{index}", 150_000_000_000, 132) for index in range(4)]
+PAIRS = [
+    {"from": a, "to": b, "gb_per_s": 393.0, "direct": True, "wrong": False}
+    for a in range(4)
+    for b in range(4)
+    if a != b
+]
+Run = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run gpu_tests.py on four stand-ins of GPUs with these changes; returns exit code, report and output."""
+    monkeypatch.setattr(gpu_tests, "find_gpus", lambda: GPUS)
+    monkeypatch.setattr(gpu_tests, "smi_list", list)
+    monkeypatch.setattr(gpu_tests.importlib.util, "find_spec", lambda name: name)
+    argv = (sys.executable, str(HERE / "stand_in_worker.py"))
+    monkeypatch.setattr(gpu_tests, "Workers", functools.partial(Workers, argv=argv))
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu-7")
+    plan = tmp_path / "plan.json"
+    monkeypatch.setenv("STAND_IN", str(plan))
+
+    def running(changes: dict[int, dict[str, Any]], *flags: str) -> tuple[int, dict[str, Any], str]:
+        values = {"results": {**RESULTS, "peers": {"pairs": PAIRS}}, "changes": changes}
+        plan.write_text(json.dumps(values))
+        code = gpu_tests.main(["--quick", "--report-dir", str(tmp_path / "%N"), *flags])
+        report = json.loads((tmp_path / "gpu-7/gpu_tests_result.json").read_text())
+        return code, report, capsys.readouterr().out
+
+    return running
+
+
+def test_four_good_gpus(run: Run) -> None:
+    code, report, out = run({}, "--expect-gpus", "4")
+    assert (code, report["result"], report["failures"]) == (0, "SUCCESS", [])
+    assert out.splitlines()[-1] == "[RESULT] SUCCESS"
+    assert "[ENV] cuda_device_count 4" in out
+    line = "[COMPUTE] gpu-7 gpu 2 (0000:52:00): bf16 8192: 662823 GFLOP/s (662.8 TFLOP/s"
+    assert line in out
+    assert "[TRAIN] gpu-7 gpu 0 (0000:50:00): start_loss=0.01015 end_loss=0.00079 steps=60 improved=True" in out
+    assert [one["index"] for one in report["gpus"]] == [0, 1, 2, 3]
+    assert {"schema", "node", "date", "quick", "environment", "stages", "peers", "samples", "readings", "checks"} < set(
+        report
+    )
+    assert len(report["peers"]["pairs"]) == 12
+
+
+def test_every_fault_is_named_in_one_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow, a dying, a hanging and a corrupting GPU; the others go on."""
+    monkeypatch.setitem(gpu_tests.STAGES, "train", (2, 2))
+    hashes = {**RESULTS["screen"]["hashes"], "bf16 0": "other"}
+    code, report, out = run(
+        {
+            0: {"compute": {"scale": 0.6}, "screen": {"set": {"hashes": hashes}}},
+            1: {"memory": {"die": True}},
+            3: {"train": {"hang": True}},
+        }
+    )
+    assert (code, report["result"]) == (1, "FAILURE")
+    failures = "\n".join(report["failures"])
+    assert "gpu-7 gpu 0 (0000:50:00): gemm bf16 8192 397.7 TFLOP/s, 40% below the median 662.8 of 4" in failures
+    assert "gpu-7 gpu 0 (0000:50:00): gemm bf16 8192 397.7 TFLOP/s, expected 688" in failures
+    died = "gpu-7 gpu 1 (0000:51:00): memory: its process ended with code 139 during memory: CUDA error: an illegal"
+    assert died in failures
+    assert "gpu-7 gpu 3 (0000:53:00): train: train did not end within 2 s: it hangs" in failures
+    # GPU 1 and 3 are gone: two are left, and cannot outvote each other.
+    assert "gpu-7 gpu 0 (0000:50:00) and gpu-7 gpu 2 (0000:52:00) disagree in bf16 0" in failures
+    assert set(report["stages"]["screen"]) == {"0", "2"}
+    assert out.splitlines()[-1].startswith("[RESULT] FAILURE: [gpu-7 gpu 0")
+
+
+def test_a_gpu_that_is_slow_once_is_a_warning(run: Run) -> None:
+    code, report, out = run({2: {"compute": {"scale": 0.6, "once": True}}}, "--stages", "compute")
+    assert code == 0
+    assert "[COMPUTE] gpu-7 gpu 2 (0000:52:00): too slow, measured once more" in out
+    warned = [one["message"] for one in report["checks"] if one["outcome"] == "warn"]
+    assert warned
+    assert all("which is good: slow once" in one for one in warned)
+
+
+def test_an_image_without_torch_is_named(run: Run) -> None:
+    code, report, _ = run({gpu: {"start": True} for gpu in range(4)}, "--stages", "compute")
+    assert code == 1
+    text = "its process ended with code 1 during the start: ModuleNotFoundError: No module named 'torch'"
+    assert text in report["failures"][0]
+
+
+@pytest.mark.parametrize("program", [gpu_tests, ddp_tests, run_all_tests])
+def test_no_gpu_is_skipped_and_fewer_than_expected_fail(
+    program: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "find_gpus", list)
+    monkeypatch.setattr("gpusuite.devices.smi_list", list)
+    assert program.main(["--quick"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "[RESULT] SKIPPED: no GPU on this machine: no test was run"
+    if program is run_all_tests:
+        return  # gpu_tests.py, which it starts, says so
+    assert program.main(["--expect-gpus", "8"]) == 1
+    assert "expected 8" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("program", [gpu_tests, ddp_tests, run_all_tests])
+def test_a_driver_that_fails_is_no_skipped_test(
+    program: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> list[Gpu]:
+        raise CudaError("cuInit failed with error 802: the GPUs are not ready")
+
+    monkeypatch.setattr(program, "find_gpus", broken)
+    assert program.main([]) == 1
+    assert "cuInit failed with error 802" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("program", "flags", "said"),
+    [
+        (gpu_tests, ["--stages", "compute,x"], "--stages compute,x: 'x' is no stage. Hint: compute, memory"),
+        (gpu_tests, ["--inject", "flip"], "--inject flip: must be KIND:GPU, with KIND one of wrong, flip"),
+        (ddp_tests, ["--sizes", "1M,2X"], "--sizes 1M,2X: '2X' is no size of 4 bytes or more. Hint: 1M,64M,1G"),
+        (storage_tests, ["--directory", "/none"], "--directory /none: is no directory. Hint: make it"),
+        (storage_tests, ["--directory", "/tmp", "--size", "0"], "--size 0: is no size. Hint: 512M"),
+        (storage_tests, ["--directory", "/tmp", "--size", "99999G"], "bytes are free, the test writes"),
+        (fleet, ["/none"], "/none: no report of gpu_tests.py. Hint: run it with --report-dir"),
+    ],
+)
+def test_wrong_use(program: Any, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(flags) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(gpu_tests, "find_gpus", list)
+    assert gpu_tests.main(["--report-dir", str(tmp_path / "file")]) == reports.EXIT_ENVIRONMENT
+    assert "Hint: give a directory that can be written" in capsys.readouterr().err
+
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "gpu-1", "MASTER_PORT": "29400"}
+SRUN = {
+    "SLURM_PROCID": "9",
+    "SLURM_NTASKS": "16",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_NODELIST": "gpu-[01-02]",
+    "SLURM_JOB_ID": "5000",
+}
+MPIRUN = {
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "2",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "8",
+}
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, Rank("none", 0, 1, 0, "127.0.0.1", 0)),
+        (TORCHRUN, Rank("torchrun", 3, 4, 1, "gpu-1", 29400)),
+        ({**SRUN, **TORCHRUN}, Rank("torchrun", 3, 4, 1, "gpu-1", 29400)),
+        (
+            {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "x"},
+            Rank("torchrun", 3, 4, 1, "gpu-1", 29400, agent_store=True),
+        ),
+        (SRUN, Rank("srun", 9, 16, 1, "gpu-01", 61464)),
+        ({**SRUN, "MASTER_ADDR": "x", "MASTER_PORT": "1"}, Rank("srun", 9, 16, 1, "x", 1)),
+        ({**SRUN, "SLURM_NTASKS": "1"}, Rank("none", 0, 1, 0, "127.0.0.1", 0)),
+        (MPIRUN, Rank("mpirun", 2, 8, 2, "127.0.0.1", 29501)),
+        ({**MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "MASTER_ADDR": "h"}, Rank("mpirun", 2, 8, 2, "h", 29501)),
+    ],
+)
+def test_ranks_of_each_launcher(environment: dict[str, str], rank: Rank) -> None:
+    assert find_rank(environment) == rank
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({**MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "MASTER_ADDR is not set, and mpirun started ranks on several"),
+        ({**TORCHRUN, "RANK": "x"}, "RANK is 'x', expected a number. Hint: start with torchrun, srun or mpirun"),
+        ({"TORCHELASTIC_RUN_ID": "x"}, "RANK is '', expected a number"),
+    ],
+)
+def test_launchers_that_say_too_little(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        find_rank(environment)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("nodelist", "host"),
+    [
+        ("gpu-1", "gpu-1"),
+        ("gpu-[01-03,7],login-1", "gpu-01"),
+        ("a-[1-2]-b[3,5]", "a-1-b3"),
+        ("train-st-p5-[9-10]", "train-st-p5-9"),
+        ("x,y", "x"),
+        ("", ""),
+    ],
+)
+def test_the_first_host_of_a_compressed_list(nodelist: str, host: str) -> None:
+    assert first_host(nodelist) == host
+
+
+def test_a_task_that_sees_one_gpu_takes_it() -> None:
+    rank = Rank("srun", 9, 16, 1, "gpu-01", 1)
+    assert [device_index(rank, visible) for visible in (8, 1)] == [1, 0]
+    assert short_bus("00000000:53:00.0") == short_bus("0000:53:00.0") == "0000:53:00"
+
+
+def parts(gpus: list[Gpu], *flags: str) -> list[run_all_tests.Part]:
+    return run_all_tests.parts(run_all_tests._parser().parse_args(flags), gpus, Path("/r"))
+
+
+def test_the_programs_of_the_suite() -> None:
+    assert [one.name for one in parts(GPUS)] == ["gpu_tests", "ddp_tests", "ddp_train", "fsdp_train"]
+    assert [one.name for one in parts(GPUS[:1], "--storage-dir", "/fsx")] == ["gpu_tests", "storage"]
+    quick = parts(GPUS, "--quick", "--verbose", "--expect-gpus", "8")
+    assert quick[0].argv[2:] == ["--report-dir", "/r", "--quick", "--verbose", "--expect-gpus", "8"]
+    assert "--nproc_per_node=4" in quick[1].argv
+    assert quick[1].argv[-3:] == ["--sizes", "1M,64M,1G", "--iters=20"]
+    assert parts(GPUS)[1].argv[-3:] == ["--sizes", "1M,64M,1G,8G", "--iters=50"]
+
+
+def test_a_part_that_hangs_or_says_nothing_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "r.json").write_text('{"failures": ["of an older run"]}')
+    waits = run_all_tests.Part("ddp_tests", ["sleep", "60"], "r.json", 0.2)
+    assert run_all_tests.run_part(waits, tmp_path)["failures"] == ["ddp_tests did not end within 0 s: it hangs"]
+    dies = run_all_tests.Part("gpu_tests", ["sh", "-c", "echo '[RESULT] x'; exit 7"], "r.json", 60)
+    found = run_all_tests.run_part(dies, tmp_path)
+    assert found["failures"] == ["gpu_tests ended with code 7 (its lines are above)"]
+    assert capsys.readouterr().out == "[PART] gpu_tests: x\n"
+
+
+def test_the_fleet_names_nodes_gpus_and_corruption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(5):
+        report = json.loads(json.dumps(RECORDED))
+        report["node"] = f"gpu-{number}"
+        if number == 3:
+            report["stages"]["screen"]["0"]["hashes"]["fp16 1"] = "other"
+            for one in report["stages"]["compute"]["0"]["gemms"]:
+                one["tflops"] *= 0.8
+        folder = tmp_path / f"gpu-{number}"
+        folder.mkdir()
+        (folder / "gpu_tests_result.json").write_text(json.dumps(report))
+    assert fleet.main([str(tmp_path), "--expect-nodes", "6", "--report-dir", str(tmp_path / "fleet")]) == 1
+    failures = "\n".join(json.loads((tmp_path / "fleet/fleet_result.json").read_text())["failures"])
+    assert "5 nodes have a report, expected 6: gpu-0, gpu-1" in failures
+    assert "gpu-3 gpu 0 (0000:00:06): gemm bf16 8192 530.3 TFLOP/s, 20% below the median 662.8 of 5" in failures
+    assert "gpu-3: gemm bf16 8192 530.3 TFLOP/s, 20% below the median of 5 nodes" in failures
+    assert "gpu-3 gpu 0 (0000:00:06): corruption screen: other bytes than the majority in fp16 1" in failures
+    assert "gpu-0 gpu" not in failures
+    (tmp_path / "gpu-0/gpu_tests_result.json").write_text("{")
+    assert fleet.main([str(tmp_path)]) == 1
+    assert "gpu_tests_result.json: cannot be read" in capsys.readouterr().out
+
+
+def test_storage_measures_and_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(storage_tests, "BLOCK", 1 << 17)
+    monkeypatch.setattr(storage_tests, "_READS", 65)
+    monkeypatch.setattr(storage_tests, "fio_results", lambda *_: None)
+    flags = ["--directory", str(tmp_path), "--size", "1M", "--threads", "2", "--files", "20"]
+    assert storage_tests.main([*flags, "--report-dir", str(tmp_path / "out")]) == 0
+    (result,) = json.loads((tmp_path / "out/storage_result.json").read_text())["directories"].values()
+    assert (result["bytes"], result["wrong_blocks"], result["small_files"]) == (1 << 20, 0, 20)
+    assert "fio" not in result
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+    assert storage_tests.main([*flags, "--least-read-gb-per-s", "9999"]) == 1
+    assert "GB/s, expected at least 9999" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_storage_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_tests, "BLOCK", 1 << 17)
+    monkeypatch.setattr(storage_tests, "_READS", 65)
+    write = storage_tests._write
+
+    def flips(folder: Path, file: int, blocks: int, content: storage_tests.Content) -> None:
+        write(folder, file, blocks, content)
+        with (folder / f"part-{file}").open("r+b") as stream:
+            stream.seek(50_000)
+            byte = stream.read(1)[0]
+            stream.seek(50_000)
+            stream.write(bytes([byte ^ 4]))
+
+    monkeypatch.setattr(storage_tests, "_write", flips)
+    assert storage_tests.checkpoint(tmp_path, 4 << 17, 2)["wrong_blocks"] >= 2
+
+
+def test_fio_output() -> None:
+    job = {"jobs": [{"read": {"iops": 4.1e5, "bw_bytes": 1.7e9}, "write": {"iops": 1.0, "bw_bytes": 4096}}]}
+    text = "fio: a warning\n" + json.dumps(job)
+    assert storage_tests.parse_fio(text, "randread") == {"iops": 4.1e5, "gb_per_s": 1.7}
+    assert storage_tests.parse_fio(text, "randwrite")["iops"] == 1.0
+    assert "cannot be read" in storage_tests.parse_fio("no json", "randread")["error"]
+
+
+SRUN_STAND_IN = '#!/bin/sh\necho "srun $*" >>"$CALLS"\nexit "${CODE:-0}"\n'
+
+
+@pytest.mark.parametrize("script", ["single_node_gpu", "multi_node_ddp"])
+@pytest.mark.parametrize("image", ["", "/fsx/containers/x.sqsh"])
+def test_batch_scripts(tmp_path: Path, script: str, image: str) -> None:
+    for name in ("srun", "python3"):
+        (tmp_path / name).write_text(SRUN_STAND_IN.replace("srun", name))
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
+    env |= {"SLURM_JOB_ID": "5", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "192"}
+    env |= {"SUITE": "/s", "REPORTS": str(tmp_path / "r"), "QUICK": "1", "IMAGE": image}
+    argv = ["bash", str(SUITE / f"sbatch/{script}.sbatch")]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    calls = (tmp_path / "calls").read_text().replace(str(tmp_path / "r"), "REPORTS")
+    golden = HERE / f"data/{script}{'-image' if image else ''}.txt"
+    if os.environ.get("SLIPWAY_UPDATE_GOLDEN"):
+        golden.write_text(calls)
+    assert calls == golden.read_text()
+    failed = subprocess.run(argv, env={**env, "CODE": "1"}, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    if script == "multi_node_ddp":
+        assert failed.stdout.splitlines()[-1].startswith("[RESULT] FAILURE: [gpu_tests fleet ddp_tests ddp_train: see ")
+
+
+def test_acceptance_becomes_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command, program in (("gpu", "gpu_tests.py"), ("suite", "run_all_tests.py"), ("storage", "storage_tests.py")):
+        called: list[Any] = []
+
+        def replace(python: str, argv: list[str], seen: list[Any] = called) -> None:
+            seen.append((python, argv))
+            raise SystemExit(0)
+
+        monkeypatch.setattr("acceptance.suite.os.execv", replace)
+        with pytest.raises(SystemExit):
+            acceptance([command, "--quick", "--report-dir", "r"])
+        assert called[0][1][1:] == [str(SUITE / program), "--quick", "--report-dir", "r"]
+    monkeypatch.setattr("acceptance.suite._PLACES", (tmp_path / "none",))
+    assert acceptance(["gpu"]) == 3
+
+
+@pytest.mark.parametrize("program", ["gpu_tests", "ddp_tests", "run_all_tests", "storage_tests", "fleet"])
+def test_each_program_runs_by_its_file_alone(program: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", str(SUITE / f"{program}.py"), "--help"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--report-dir" in done.stdout
