@@ -39,6 +39,8 @@ _STARTED = time.time()
 # The readline library of the first process sets these, and what a test prints would be folded for a terminal.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+# CDK's own validation and cdk-nag take ten seconds of the first synthesis; tests/stacks/test_checks.py turns them on.
+os.environ["CDK_VALIDATION"] = "false"
 
 
 def pytest_configure() -> None:

@@ -1,4 +1,4 @@
-"""Synthesise as the CDK CLI does, and look into what came out."""
+"""Synthesise in this process, or as the CDK CLI does, and look into the templates."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import slipway.jsii_environment  # noqa: F401 (before aws_cdk, which starts Node when it is imported)
+
+# isort: split
+from aws_cdk import App
 from ruamel.yaml import YAML
+
+from app import make_stacks
+from slipway.settings import Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
@@ -75,7 +82,34 @@ class Assembly:
         return text.getvalue()
 
 
-def synthesise(settings: Path, out: Path, *, validate: bool = False) -> subprocess.CompletedProcess[str]:
+class Assemblies(Mapping[str, Assembly]):
+    """The assemblies of the examples by name; each is synthesised when a test asks for it first."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._made: dict[str, Assembly] = {}
+
+    def __getitem__(self, name: str) -> Assembly:
+        if name not in self._made:
+            self._made[name] = synthesised(load_settings(EXAMPLES[name]), self._directory / name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(EXAMPLES)
+
+    def __len__(self) -> int:
+        return len(EXAMPLES)
+
+
+def synthesised(settings: Settings, out: Path) -> Assembly:
+    """Make the stacks in this process, where the start of Node and of CDK's library is paid once."""
+    app = App(outdir=str(out), context=_flags(), analytics_reporting=False)
+    make_stacks(app, settings)
+    app.synth()
+    return Assembly(out)
+
+
+def synthesise(settings: Path, out: Path) -> subprocess.CompletedProcess[str]:
     """Run app.py as the CDK CLI does: no credentials, no home, and no network where that can be taken away."""
     command = [sys.executable, str(ROOT / "app.py")]
     if os.geteuid() == 0 and shutil.which("unshare"):
@@ -83,7 +117,7 @@ def synthesise(settings: Path, out: Path, *, validate: bool = False) -> subproce
     environment = {
         "PATH": os.environ["PATH"],
         "CDK_OUTDIR": str(out),
-        "CDK_VALIDATION": "true" if validate else "false",
+        "CDK_VALIDATION": os.environ["CDK_VALIDATION"],
         "CDK_CONTEXT_JSON": context(settings),
         "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
     }
@@ -94,5 +128,9 @@ def synthesise(settings: Path, out: Path, *, validate: bool = False) -> subproce
 
 def context(settings: Path) -> str:
     """What the CDK CLI hands over: cdk.json's context and ``-c settings=...``."""
-    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    return json.dumps({**flags, "settings": str(settings)})
+    return json.dumps({**_flags(), "settings": str(settings)})
+
+
+def _flags() -> dict[str, Any]:
+    flags: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return flags

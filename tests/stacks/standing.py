@@ -15,37 +15,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import slipway.jsii_environment  # noqa: F401 (before aws_cdk)
-
-# isort: split
-from aws_cdk import App
-
-from app import make_stacks
 from rehearsal.cloud.cluster_stacks import ClusterStacks, physical_id_of_failure
 from rehearsal.cloud.errors import ResourceFailed, StackNotFound, TemplateInvalid
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.cloud.stack import StackOptions
 from slipway.settings import Settings
-from tests.stacks.assembly import ROOT
+from tests.stacks.assembly import synthesised
 
 REGION = "us-east-1"
 WAIT_S = 60.0
 PARTS = ("network", "storage", "observability", "cluster", "acceptance")
 VERSION = {"parallelcluster:version": "3.16.1"}
-
-
-def synthesised(settings: Settings, out: Path) -> dict[str, dict[str, Any]]:
-    """The templates of a cluster by the part of the stack's name after the cluster's."""
-    context = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    app = App(outdir=str(out), context={**context, "aws:cdk:enable-path-metadata": False}, analytics_reporting=False)
-    make_stacks(app, settings)
-    app.synth()
-    prefix = f"{settings.name}-"
-    return {
-        file.name.removeprefix(prefix).removesuffix(".template.json"): json.loads(file.read_text(encoding="utf-8"))
-        for file in out.glob("*.template.json")
-    }
 
 
 class Provider:
@@ -113,7 +94,7 @@ class Standing:
         key = settings.model_dump_json()
         if key not in self._templates:
             out = self._folder / str(len(self._templates))
-            self._templates[key] = synthesised(settings, out)
+            self._templates[key] = synthesised(settings, out).templates
             self._publish(out)
         return self._templates[key]
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from nodes.metrics import remote_write
+from slipway.settings import load_settings
 from slipway.stack_names import STACKS
 from stacks.cluster import AGENT_ACTIONS as SESSION_ACTIONS
 from stacks.cluster import OLDER_AGENT_ACTIONS
 from stacks.storage import _association_id
-from tests.stacks.assembly import EXAMPLES, ROOT, Assembly, synthesise
+from tests.stacks.assembly import EXAMPLES, ROOT, Assemblies, Assembly, synthesise, synthesised
 from tests.stacks.cloudwatch_rules import alarm_states, metric_value
 
 CUSTOM_RESOURCES = {"Custom::ClusterNameGuard", "Custom::PclusterCluster", "Custom::ClusterAcceptance"}
@@ -24,12 +25,12 @@ WITHOUT_RESOURCE = {"aps:ListWorkspaces", "ssm:GetCommandInvocation", *SESSION_A
 
 
 @pytest.fixture(params=["rehearsal", "every-part"])
-def assembly(request: pytest.FixtureRequest, assemblies: dict[str, Assembly]) -> Assembly:
+def assembly(request: pytest.FixtureRequest, assemblies: Assemblies) -> Assembly:
     return assemblies[request.param]
 
 
 @pytest.fixture(params=["rehearsal", "every-part", "site-parts"])
-def any_assembly(request: pytest.FixtureRequest, assemblies: dict[str, Assembly]) -> Assembly:
+def any_assembly(request: pytest.FixtureRequest, assemblies: Assemblies) -> Assembly:
     return assemblies[request.param]
 
 
@@ -94,7 +95,7 @@ CLI_CALLS = {
 AGENT_ACTIONS = {"logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents", "aps:RemoteWrite"}
 
 
-def test_nodes_may_do_what_their_scripts_call_and_nothing_else(assemblies: dict[str, Assembly]) -> None:
+def test_nodes_may_do_what_their_scripts_call_and_nothing_else(assemblies: Assemblies) -> None:
     allowed = {
         action
         for assembly in assemblies.values()
@@ -385,9 +386,7 @@ def test_the_end_of_a_block_is_an_event_for_the_operators(every_part: Assembly, 
     settings = tmp_path / "block.yaml"
     text = EXAMPLES["every-part"].read_text(encoding="utf-8")
     settings.write_text(text.replace("kind: on-demand", "kind: capacity-block"), encoding="utf-8")
-    done = synthesise(settings, tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    made = Assembly(tmp_path / "out")
+    made = synthesised(load_settings(settings), tmp_path / "out")
     (rule,) = rules(made)
     assert rule["EventPattern"]["detail-type"] == ["Capacity Block Reservation Expiration Warning"]
     assert rule["EventPattern"]["detail"] == {"capacity-reservation-id": ["cr-0123456789abcdef0"]}

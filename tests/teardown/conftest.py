@@ -15,8 +15,9 @@ from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
 from slipway import command_line
 from slipway.cli import app
+from slipway.settings import load_settings
 from slipway.teardown import work
-from tests.stacks.assembly import ROOT, Assembly, synthesise
+from tests.stacks.assembly import ROOT, Assembly, synthesised
 
 SETTINGS = ROOT / "clusters/p5-capacity-block.yaml"
 NAME = "p5-sandbox"
@@ -105,10 +106,7 @@ class Deployed:
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    out = tmp_path_factory.mktemp("p5")
-    done = synthesise(SETTINGS, out)
-    assert done.returncode == 0, done.stderr
-    return Assembly(out)
+    return synthesised(load_settings(SETTINGS), tmp_path_factory.mktemp("p5"))
 
 
 @pytest.fixture
