@@ -99,6 +99,7 @@ class ClusterStack(Stack):
         storage.grant_write_results(self._head_node_policy)
         observability.grant_remote_write(self._head_node_policy)
         self._grant_agent(self._head_node_policy)
+        self._grant_describe_topology(self._head_node_policy)
         self._grant_read_secret(self._head_node_policy)
         self._grant_decrypt(self._head_node_policy, settings.secret_arns)
         self._parameter = self._bundle_parameter()
@@ -181,6 +182,10 @@ class ClusterStack(Stack):
         actions = [*AGENT_ACTIONS, *OLDER_AGENT_ACTIONS]
         iam.Grant.add_to_principal(grantee=policy, actions=actions, resource_arns=["*"])
         accept(policy, "IAM5[Resource::*]", "the agent's actions know no resource")
+
+    def _grant_describe_topology(self, policy: iam.ManagedPolicy) -> None:
+        """Where the nodes are in the network (headnode/topology.py); ParallelCluster grants ec2:DescribeInstances."""
+        iam.Grant.add_to_principal(grantee=policy, actions=["ec2:DescribeInstanceTopology"], resource_arns=["*"])
 
     def _grant_read_secret(self, grantee: iam.IGrantable) -> None:
         """The key of the image registry, for the head node alone, which imports the images.

@@ -155,6 +155,7 @@ def _locate(record: LocateRecord, evidence: Evidence, found: Verdict) -> LocateR
         test=record.test,
         collective=record.collective,
         size_bytes=record.size_bytes,
+        topology=record.topology,
         pair_limit_gb_per_s=record.pair_limit,
         slow_below_gb_per_s=evidence.measured.bound(own[0]) if own else None,
         factor=record.factor,

@@ -131,12 +131,14 @@ class LaunchReport:
 class LocateReport:
     """The search for the node, link or switch to blame. others: the launches that are not pairs; rest: as in Verdict.
 
-    slow_below_gb_per_s: the bound of a pair in the test's own collective, None where none was measured.
+    slow_below_gb_per_s: the bound of a pair in the test's own collective, None where none was measured. topology: where
+    the switches are from: slurm, ec2 or none.
     """
 
     test: str
     collective: str
     size_bytes: int
+    topology: str
     pair_limit_gb_per_s: float | None
     slow_below_gb_per_s: float | None
     factor: float

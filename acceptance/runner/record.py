@@ -11,6 +11,7 @@ from acceptance.errors import InputError
 from acceptance.locate.model import Fleet, FullScale, Result, Rules
 from acceptance.runner.files import read_plain, write_whole
 from acceptance.runner.follow import JobOutcome
+from acceptance.runner.topology import NETWORK_NODE
 
 FILE = "run.json"
 
@@ -59,6 +60,13 @@ class LocateRecord:
     results: list[Result] = field(default_factory=list)
     commands: list[list[str]] = field(default_factory=list)
     trouble: str | None = None
+
+    @property
+    def topology(self) -> str:
+        """Where the switches are from: slurm, ec2, or none where they are unknown."""
+        if not self.groups:
+            return "none"
+        return "ec2" if all(group.startswith(NETWORK_NODE) for group in self.groups.values()) else "slurm"
 
     @property
     def done(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from acceptance.command import call
 from acceptance.errors import ExternalError
+from acceptance.runner.topology import leaves
 
 _CALL_TIMEOUT_S = 60
 _KEPT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SLURM_CONF", "SHELL", "TMPDIR", "TZ", "USER")
@@ -179,7 +180,14 @@ class Slurm:
             return True
 
     def groups(self) -> dict[str, str]:
-        """Node -> the switch or block it hangs on, by Slurm's topology; empty where Slurm knows none."""
+        """Node -> the switch or block it hangs on by Slurm's topology, else by EC2's; empty where neither is known."""
+        return self._switches() or leaves(self._addresses())
+
+    def _addresses(self) -> dict[str, str]:
+        lines = self.call(["scontrol", "show", "node", "--oneliner"]).splitlines()
+        return {_field(line, "NodeName"): _field(line, "NodeAddr") for line in lines}
+
+    def _switches(self) -> dict[str, str]:
         try:
             text = self.call(["scontrol", "show", "topology"])
         except ExternalError:

@@ -19,6 +19,7 @@ from moto.ec2.responses.instances import InstanceResponse
 from rehearsal.cloud.clients import Clients
 from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
 from rehearsal.cloud.network import ApiType
+from rehearsal.cloud.topology import describe_instance_topology
 
 NOT_STARTED = ("scheduled", "payment-pending")
 
@@ -210,6 +211,7 @@ def install_capacity() -> None:
     actions = {
         "describe_capacity_reservations": _describe_reservations,
         "describe_capacity_block_status": _describe_block_status,
+        "describe_instance_topology": describe_instance_topology,
         "create_capacity_reservation": _create_reservation,
         "cancel_capacity_reservation": _cancel_reservation,
         "create_placement_group": _create_group,

@@ -6,6 +6,7 @@ calls.
 | CloudFormation actions (stack_api.py) | moto works while the request waits and turns failures green |
 | FSx (storage.py) | ids of 17 characters, life cycle, mount name, associations, rules |
 | EC2 capacity reservations, block offerings, placement groups (capacity.py) | missing |
+| EC2 topology of instances (topology.py) | missing |
 | RunInstances keeps the reservation it was aimed at (capacity.py) | moto forgets it |
 | Systems Manager commands (ssm.py) | moto runs nothing |
 | Lambda invocation (functions.py) | moto needs Docker |

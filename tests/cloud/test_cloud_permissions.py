@@ -88,6 +88,7 @@ def test_a_role_may_do_what_its_policies_allow(account: EmbeddedAws) -> None:
 
 REFUSED = [
     ("ec2", "describe_instances", {}, "UnauthorizedOperation", "ec2:DescribeInstances", "*"),
+    ("ec2", "describe_instance_topology", {}, "UnauthorizedOperation", "ec2:DescribeInstanceTopology", "*"),
     ("iam", "get_role", {"RoleName": "reader"}, "AccessDenied", "iam:GetRole", f"arn:aws:iam::{ACCOUNT}:role/reader"),
     ("ssm", "get_parameter", {"Name": "/x"}, "AccessDeniedException", "ssm:GetParameter",
      f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/x"),

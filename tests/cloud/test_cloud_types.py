@@ -344,6 +344,52 @@ def test_seed_makes_what_settings_name(seeded: EmbeddedAws) -> None:
     assert int(version) >= 6
 
 
+def _launch(aws: EmbeddedAws, kind: str, count: int) -> list[str]:
+    ec2 = aws.clients("ec2")
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    started = ec2.run_instances(
+        ImageId=image, InstanceType=kind, SubnetId="subnet-0123456789abcdef0", MinCount=count, MaxCount=count
+    )
+    return [one["InstanceId"] for one in started["Instances"]]
+
+
+def test_the_topology_of_running_instances_comes_in_pages(seeded: EmbeddedAws) -> None:
+    ec2 = seeded.clients("ec2")
+    p5, b200, (small, *_) = (_launch(seeded, *one) for one in (("p5.48xlarge", 105), ("p6-b200.48xlarge", 1), ("g5.48xlarge", 1)))  # fmt: skip
+    only = [{"Name": "instance-type", "Values": ["p5.*"]}, {"Name": "availability-zone", "Values": ["us-east-1a"]}]
+    first = ec2.describe_instance_topology(Filters=only)
+    assert (len(first["Instances"]), bool(first["NextToken"])) == (20, True)
+    pages = list(
+        ec2.get_paginator("describe_instance_topology").paginate(Filters=only, PaginationConfig={"PageSize": 100})
+    )
+    assert [len(page["Instances"]) for page in pages] == [100, 5]
+    found = {one["InstanceId"]: one for page in pages for one in page["Instances"]}
+    assert found.keys() == set(p5)
+    assert {len(one["NetworkNodes"]) for one in found.values()} == {3}
+    assert [len({one["NetworkNodes"][level] for one in found.values()}) for level in range(3)] == [1, 2, 7]
+    ec2.terminate_instances(InstanceIds=p5)
+    asked = {one["InstanceId"]: one.get("NetworkNodes") for one in ec2.describe_instance_topology(InstanceIds=[p5[0], *b200, small])["Instances"]}  # fmt: skip
+    assert len(asked.pop(b200[0]) or ()) == 4
+    assert asked == {p5[0]: None, small: None}  # no longer running; a type without a topology
+    ec2.terminate_instances(InstanceIds=[*b200, small])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"InstanceIds": ["i-00000000000000000"]}, "InvalidInstanceID.NotFound"),
+        ({"InstanceIds": [f"i-{one:017x}" for one in range(101)]}, "InvalidParameterValue"),
+        ({"InstanceIds": ["i-00000000000000000"], "MaxResults": 5}, "InvalidParameterCombination"),
+        ({"MaxResults": 101}, "InvalidParameterValue"),
+        ({"Filters": [{"Name": "instance-id", "Values": ["i-1"]}]}, "InvalidParameterValue"),
+    ],
+)
+def test_a_wrong_question_about_the_topology_is_refused(seeded: EmbeddedAws, wrong: dict[str, Any], code: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        seeded.clients("ec2").describe_instance_topology(**wrong)
+    assert caught.value.response["Error"]["Code"] == code
+
+
 def test_an_unknown_reservation_is_no_reservation(seeded: EmbeddedAws) -> None:
     with pytest.raises(ClientError, match=r"InvalidCapacityReservationId\.NotFound"):
         seeded.clients("ec2").describe_capacity_reservations(CapacityReservationIds=["cr-0123456789abcdeff"])

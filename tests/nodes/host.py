@@ -129,6 +129,7 @@ class Host:
             "/var/lib/slipway/steps",
             "/var/lib/slipway/background",
             "/var/lib/slipway/health.json",
+            "/var/lib/slipway/topology.json",
             "/var/lib/prometheus/slipway",
             *skip,
         ]

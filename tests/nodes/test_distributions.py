@@ -270,9 +270,8 @@ def test_head_nodes_setup_twice(head: tuple[Host, str]) -> None:
     assert steps(said, "head") == every("head")
     twice_the_same(node, "head")
     expected = {"slipway-node-exporter.service", "slipway-prometheus.service", "slipway-slurm-targets.service"}
-    timers = {
-        f"slipway-{name}.timer" for name in ("node-metrics", "slurm-metrics", "remote-write", "retry", "block-end")
-    }
+    names = ("node-metrics", "slurm-metrics", "remote-write", "retry", "block-end", "topology")
+    timers = {f"slipway-{name}.timer" for name in names}
     assert units(node).keys() == expected | timers
 
 
