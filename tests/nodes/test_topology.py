@@ -8,7 +8,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import jmespath
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,11 +40,16 @@ class Site:
         self.asked.append(command)
         if self.refusal:
             raise subprocess.CalledProcessError(254, command, stderr=f"\n{self.refusal}\n")
+        query = command.index("--query")
         if command[2] == "describe-instances":
-            return json.dumps([[address, one] for address, one in self.running.items()])
-        ids = command[command.index("--instance-ids") + 1 : command.index("--query")]
-        assert len(ids) <= 100
-        return json.dumps([[one, self.network[one]] for one in ids if one in self.network])
+            shapes = [{"PrivateIpAddress": address, "InstanceId": one} for address, one in self.running.items()]
+            answer: dict[str, Any] = {"Reservations": [{"Instances": shapes[:1]}, {"Instances": shapes[1:]}]}
+        else:
+            ids = command[command.index("--instance-ids") + 1 : query]
+            assert len(ids) <= 100
+            places = [{"InstanceId": one, "NetworkNodes": self.network.get(one, [])} for one in ids]
+            answer = {"Instances": [place for place in places if place["InstanceId"] in self.network]}
+        return json.dumps(jmespath.search(command[query + 1], answer))  # as the AWS CLI does
 
 
 def site(count: int) -> Site:
