@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from acceptance.runner.record import LocateRecord
 from acceptance.runner.slurm import Slurm
 from acceptance.runner.topology import leaves
 
@@ -94,3 +95,10 @@ def test_slurms_own_topology_is_used_first(
     monkeypatch.setattr(Slurm, "call", call)
     monkeypatch.setattr(leaves, "__defaults__", (tmp_path / "topology.json",))
     assert set(Slurm().groups().values()) == {expected}
+
+
+@pytest.mark.parametrize(("group", "expected"), [("nn-0a1b", "ec2"), ("leaf1", "slurm"), ("", "none")])
+def test_the_report_names_where_the_switches_are_from(group: str, expected: str) -> None:
+    groups = {"gpu-1": group} if group else {}
+    record = LocateRecord("t", "all_reduce", 8, ["gpu-1", "gpu-2"], None, 0.9, 6, groups=groups)
+    assert record.topology == expected
