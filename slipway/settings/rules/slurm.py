@@ -99,6 +99,20 @@ def slurm_node_name(s: Settings) -> Iterator[Finding]:
             yield ("slurm", "settings", key), "-st- and -dy- mark ParallelCluster's own nodes", "rename the node"
 
 
+@warning(
+    why="Such a plugin ends slurmctld where topology.conf is missing. ParallelCluster starts slurmctld before "
+    "Slipway's scripts and yours run, so the creation fails, and deletes the file when the queues change.",
+    source="switch_record.c of Slurm 25.11.7; config_head_node.rb and _block_topology_common.rb of ParallelCluster's "
+    "cookbook",
+    keys=("slurm.settings",),
+)
+def topology_plugin(s: Settings) -> Iterator[Finding]:
+    for key, value in s.slurm.settings.items():
+        if key.lower() == "topologyplugin" and str(value).lower() in ("topology/tree", "topology/block"):
+            text = "needs topology.conf when slurmctld starts for the first time"
+            yield ("slurm", "settings", key), text, "leave it out: acceptance takes the switches from EC2"
+
+
 @rule(
     why="Slurm reads its parameters without regard to case: the later line wins, and the file does not "
     "show which one that is.",
