@@ -35,8 +35,11 @@ def throughput(device: Any, options: Options) -> dict[str, Any]:
 
 
 def _work(network: Any, inputs: Any, device: Any) -> Callable[[], Any]:
-    """The work of one batch. One item is run as a CUDA graph: else the host's speed of launching is measured."""
-    if device.type != "cuda" or inputs.shape[0] > 1:
+    """The work of one batch, as a CUDA graph: else the host's speed of launching kernels is measured.
+
+    Seen on an H200: 86 sequences/s one by one without a graph, 1850 with it.
+    """
+    if device.type != "cuda":
         return lambda: network(inputs)
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))

@@ -102,6 +102,16 @@ def test_a_failure_needs_a_bad_repetition() -> None:
     assert confirmed(first, {}) == first
 
 
+def test_two_real_cards_agree_bit_for_bit() -> None:
+    """Two different H200: the full screen has the quick one's products."""
+    found = [json.loads((DATA / name).read_text()) for name in ("h200-quick.json", "h200-full.json")]
+    hashes = {place: report["stages"]["screen"]["0"]["hashes"] for place, report in enumerate(found)}
+    assert set(hashes[0]) < set(hashes[1])
+    assert vote(hashes, str) == []
+    assert len(found[1]["samples"]) == 60
+    assert check_samples([Sample(**one) for one in found[1]["samples"]], {"0000:00:06": 0}, str) == []
+
+
 @pytest.mark.parametrize(
     ("name", "model"),
     [
