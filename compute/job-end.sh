@@ -5,10 +5,11 @@
 # how often: by Slurm's Epilog, at the end of each job on each node; safe to run again
 # on failure: exit 1, which the Epilog of Slipway ignores: an Epilog that fails would drain the node
 #
-# Always: the job's own unpacked containers (pyxis_JOB.STEP, pyxis_JOB_NAME), pyxis' image of the job, /scratch/job-JOB.
+# Always: the job's own unpacked containers (pyxis_JOB.STEP, with container_scope=job pyxis_JOB_NAME), pyxis' image of the job, /scratch/job-JOB.
 # Only when the user has no other job here: processes of the user that hold a GPU (ended), containers and enroot's
 # unfinished directories of the user's earlier jobs, and the user's files in /dev/shm if no process of the user is left.
-# Never: anything else on /scratch, and named containers of all jobs (pyxis_NAME): users keep them on purpose.
+# Never: anything else on /scratch, and named containers of all jobs (pyxis_NAME, with container_scope=global): users keep
+# them on purpose.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../nodes/lib/all.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../nodes/lib/all.sh"
@@ -56,18 +57,20 @@ job_end::remove() { # DIRECTORY FIND_TEST ...
 }
 
 job_end::main() {
-  local storage own
+  local storage own parts='\.[0-9]+'
   [[ ${SLURM_JOB_ID:-} =~ ^[0-9]+$ && ${SLURM_JOB_UID:-} =~ ^[0-9]+$ ]] ||
     log::die "SLURM_JOB_ID and SLURM_JOB_UID are missing" "Slurm's Epilog starts this script"
   storage=$(job::storage)
   own=$storage/enroot-user-$SLURM_JOB_UID/data
-  job_end::remove "$own" \( -name "pyxis_$SLURM_JOB_ID.*" -o -name "pyxis_${SLURM_JOB_ID}_*" \)
+  # A name of all jobs, such as 2024_data, looks like pyxis_JOB_NAME: only where each job has its own names it is one.
+  ! job::own_names || parts+='|_[^/]*'
+  job_end::remove "$own" -regextype posix-extended -regex ".*/pyxis_$SLURM_JOB_ID($parts)"
   job_end::remove "/run/pyxis/$SLURM_JOB_UID" -name "$SLURM_JOB_ID.*"
   job_end::remove /scratch -name "job-$SLURM_JOB_ID"
   # Root's processes are the system's.
   if [ "$SLURM_JOB_UID" -eq 0 ] || ! job_end::last; then return 0; fi
   job_end::processes
-  job_end::remove "$own" -regextype posix-extended -regex '.*/pyxis_[0-9]+[._][^/]*'
+  job_end::remove "$own" -regextype posix-extended -regex ".*/pyxis_[0-9]+($parts)"
   if ! pgrep --uid "$SLURM_JOB_UID" >/dev/null; then
     job_end::remove "$storage" -name 'enroot.??????????'
     job_end::remove /dev/shm

@@ -37,6 +37,11 @@ MEANINGS = (
         "the registry could not be reached",
     ),
     (("returned error code: 401", "returned error code: 403"), "the registry refused the key"),
+    # curl's words for a layer (`--fail`). The next try gets a new token, and goes on with the layers that are here.
+    (
+        ("returned error: 401", "returned error: 403"),
+        "the registry refused a layer: the token ran out meanwhile, or the key may not pull all of this image",
+    ),
     # enroot issues 30, 69 and 141: its package `enroot+caps` gives the helper programs their capabilities.
     (("failed to set capabilities",), "enroot's programs lack their capabilities: install the package enroot+caps"),
 )

@@ -117,12 +117,24 @@ runtime::reconfigure() {
   printf '%s\n' "$wanted" | file::put - "$RUNTIME_NOTE" 0644
 }
 
+# Whose containers of `--container-name` are: the job's, which go away with it, or all jobs'. An unpacked NGC image has
+# 20 GB: with pyxis' own default, global, they fill /scratch.
+runtime::scope() {
+  local scope
+  scope=$(env::get CONTAINERS_SCOPE job)
+  [[ $scope =~ ^(job|global)$ ]] ||
+    log::die "$SLIPWAY_NODE_ENV: CONTAINERS_SCOPE = '$scope': neither job nor global" \
+      "correct CONTAINERS_SCOPE in /etc/slipway/site.env"
+  printf '%s' "$scope"
+}
+
 runtime::head() { # PYXIS
-  local conf=$RUNTIME_CONF plugin options=''
+  local conf=$RUNTIME_CONF plugin options
   if [ "$1" = true ]; then
+    options=" container_scope=$(runtime::scope)"
     plugin=$(runtime::plugin)
     runtime::plugstack
-    ! runtime::squashfuse "$plugin" || options=' use_squashfuse=1'
+    ! runtime::squashfuse "$plugin" || options+=' use_squashfuse=1'
     file::render pyxis.conf.j2 "$conf" 0644 "PLUGIN=$plugin" "OPTIONS=$options"
   elif [ -f "$RUNTIME_NOTE" ] && grep --quiet --no-messages '^# Written by Slipway' "$conf"; then
     rm -f "$conf"

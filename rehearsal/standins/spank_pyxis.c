@@ -2,11 +2,11 @@
  * Stand-in of pyxis for tests and rehearsals: `srun --container-image=FILE.sqsh|[docker://]IMAGE` runs the task inside the
  * image, with the stand-in of enroot as its only helper.
  *
- * Like the real one (0.20 to 0.24): a SPANK plugin that Slurm loads from plugstack.conf, the same names of options, an
+ * Like the real one (0.20 to 0.24; messages of 0.24.0): a SPANK plugin that Slurm loads from plugstack.conf, the same names of options, an
  * unknown option of plugstack.conf ends every srun, root makes a user's directory below runtime_path, a task whose image
  * cannot be had exits with 1 and prints enroot's log, a task begins in the image's working directory. Unlike it: root
  * unpacks the image and changes the task's root (the real one uses user namespaces, or squashfuse), once for each step and
- * node; no container names, no entry points.
+ * node, below runtime_path instead of enroot's data; named containers are kept there and never run; no entry points.
  *
  * Build: gcc -shared -fPIC -o spank_pyxis.so spank_pyxis.c (headers: Debian's libslurm-dev)
  */
@@ -26,17 +26,18 @@
 
 SPANK_PLUGIN(pyxis, 1)
 
-enum { IMAGE = 1, MOUNTS, WORKDIR, PLAIN };
+enum { IMAGE = 1, MOUNTS, WORKDIR, NAME, PLAIN };
 enum { TEXT = 4096, PATHS = 512 };
 
 static char runtime_path[PATHS / 2] = "/run/pyxis";
-static char image[TEXT], mounts[TEXT], workdir[TEXT], root[PATHS];
+static char image[TEXT], mounts[TEXT], workdir[TEXT], name[TEXT], root[PATHS];
+static int job_scope;
 /* Why the tasks cannot start; they say it, since the step has no screen before. */
-static const char *failure;
+static char failure[2 * TEXT];
 
 static int keep(int which, const char *argument, int remote)
 {
-	char *place = which == IMAGE ? image : which == MOUNTS ? mounts : workdir;
+	char *place = which == IMAGE ? image : which == MOUNTS ? mounts : which == NAME ? name : workdir;
 
 	(void)remote;
 	if (which != PLAIN)
@@ -48,6 +49,7 @@ static struct spank_option options[] = {
 	{ "container-image", "FILE|[REGISTRY#]IMAGE[:TAG]", "[pyxis] the image to run in", 1, IMAGE, keep },
 	{ "container-mounts", "SRC:DST[,SRC:DST...]", "[pyxis] directories of the node inside", 1, MOUNTS, keep },
 	{ "container-workdir", "PATH", "[pyxis] working directory inside", 1, WORKDIR, keep },
+	{ "container-name", "NAME", "[pyxis] the container that later steps find under this name", 1, NAME, keep },
 	{ "container-writable", NULL, "[pyxis] the container may be written to (always, here)", 0, PLAIN, keep },
 	{ "container-mount-home", NULL, "[pyxis] the home directory inside (never, here)", 0, PLAIN, keep },
 	{ "no-container-mount-home", NULL, "[pyxis] no home directory inside", 0, PLAIN, keep },
@@ -91,6 +93,8 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
 			snprintf(runtime_path, sizeof(runtime_path), "%s", av[i] + 13);
 			continue;
 		}
+		if (strcmp(av[i], "container_scope=job") == 0)
+			job_scope = 1;
 		for (j = 0; j < sizeof(known) / sizeof(*known) && strncmp(av[i], known[j], strlen(known[j])); j++)
 			;
 		if (j == sizeof(known) / sizeof(*known)) {
@@ -113,7 +117,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 	char *make[] = { "enroot", "create", "--name", root, file, NULL };
 
 	(void)ac, (void)av;
-	if (!spank_remote(spank) || image[0] == '\0')
+	if (!spank_remote(spank) || (image[0] == '\0' && name[0] == '\0'))
 		return 0;
 	spank_get_item(spank, S_JOB_ID, &job);
 	spank_get_item(spank, S_JOB_STEPID, &step);
@@ -124,6 +128,19 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		return -1;
 	}
 	snprintf(root, sizeof(root), "%.200s/%u.%u", base, job, step);
+	if (name[0] != '\0') {
+		if (job_scope)
+			snprintf(root, sizeof(root), "%.200s/pyxis_%u_%.64s", base, job, name);
+		else
+			snprintf(root, sizeof(root), "%.200s/pyxis_%.64s", base, name);
+		if (access(root, F_OK) == 0)
+			return 0;
+		if (image[0] == '\0') {
+			snprintf(failure, sizeof(failure), "error: a container with name \"%s\" does not exist, and --container-image is not set",
+				 strrchr(root, '/') + 1);
+			return 0;
+		}
+	}
 	snprintf(file, sizeof(file), "%s", image);
 	if (image[0] != '/' && image[0] != '.') {
 		char uri[TEXT + 16];
@@ -133,12 +150,12 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		snprintf(file, sizeof(file), "%s.sqsh", root);
 		slurm_spank_log("pyxis: importing docker image: %s", image);
 		if (run(import) != 0) {
-			failure = "failed to import docker image";
+			snprintf(failure, sizeof(failure), "failed to import docker image: %s", image);
 			return 0;
 		}
 	}
 	if (setenv("ENROOT_DATA_PATH", "/", 1) < 0 || run(make) != 0)
-		failure = "failed to create container filesystem";
+		snprintf(failure, sizeof(failure), "failed to create container filesystem for image: %s", image);
 	return 0;
 }
 
@@ -203,7 +220,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 	(void)ac, (void)av;
 	if (root[0] == '\0')
 		return 0;
-	if (failure)
+	if (failure[0] != '\0')
 		return fail();
 	take_workdir();
 	snprintf(file, sizeof(file), "%s.environ.%d", root, (int)getpid());
@@ -211,7 +228,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 		if (spank_getenv(spank, variables[i], value, sizeof(value)) == ESPANK_SUCCESS)
 			setenv(variables[i], value, 1);
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || run(argv) != 0) {
-		failure = "couldn't start container";
+		snprintf(failure, sizeof(failure), "container start failed with error code: 1");
 		return fail();
 	}
 	take_environment(spank, file);
@@ -240,6 +257,8 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
 
 	(void)ac, (void)av;
 	snprintf(log, sizeof(log), "%s", log_file());
+	if (name[0] != '\0')
+		argv[3] = log; /* a named container is kept */
 	if (spank_remote(spank) && root[0] != '\0')
 		run(argv);
 	return 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,38 @@ def test_every_row_reads_its_example(row: Cause) -> None:
     assert "?" not in text
     assert row.source
     assert not set(row.implied_by) - {one.id for one in ROWS}
+
+
+# A release, tag or commit, a page with the date at which it was read, or a file of this repository.
+DATED = re.compile(r"\bv?\d+\.\d+|\bslurm-\d+-\d+-\d+|\b[0-9a-f]{12}\b|\(read \d{4}-\d\d(?:-\d\d)?\)|^acceptance/")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
+def test_every_source_has_a_version_or_a_date(row: Cause) -> None:
+    undated = [source for source in row.source.split("; ") if not DATED.search(source)]
+    assert undated == [], "name the tag or commit, or write (read YYYY-MM-DD)"
+
+
+@pytest.mark.parametrize("source", ["SchedMD/slurm, src/api/step_launch.c", "NVIDIA, Xid Errors, https://x.example/"])
+def test_source_without_a_version_is_refused(source: str) -> None:
+    assert not DATED.search(source)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("slurmstepd: error: pyxis: container exited too soon", "container exited too soon"),
+        (
+            "slurmstepd: error: pyxis: --container-mounts: source path does not exist: /none",
+            "path does not exist: /none",
+        ),
+        ('slurmstepd: error: pyxis: error: a container with name "pyxis_kept" does not exist', "does not exist"),
+    ],
+)
+def test_container_that_does_not_start(line: str, reason: str) -> None:
+    (finding,) = parse_bytes(f"{line}\n".encode()).causes
+    assert finding.id == "container-start"
+    assert reason in finding.cause
 
 
 def test_the_table_is_large_and_its_rows_differ() -> None:

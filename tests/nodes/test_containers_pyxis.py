@@ -51,7 +51,7 @@ done
 printf 'ID=probe\\nPRETTY_NAME="The probe"\\n' >$root/etc/os-release
 printf 'FROM_IMAGE=yes\\n' >$root/etc/environment
 mkdir $root/work
-printf 'cd "/work" && unset OLDPWD || exit 1\\n' >$root/etc/rc
+printf 'cd "/work" && unset OLDPWD || exit 1\\n[ ! -s /etc/rc.local ] || . /etc/rc.local\\nexec "$@"\\n' >$root/etc/rc
 mksquashfs $root {IMAGE} -quiet -no-progress -all-root -noappend >/dev/null
 rm -rf $root
 """
@@ -112,10 +112,20 @@ def test_job_runs_in_the_image_after_the_step(head: Host) -> None:
     )
 
 
+def test_named_containers_are_the_jobs_own(head: Host) -> None:
+    """A later step of the job finds what an earlier one wrote; another job does not find the name."""
+    kept = f"srun --container-name=kept --container-image={IMAGE} sh -c 'echo mine >/kept'; srun --container-name=kept cat /kept"
+    head.put("/srv/job", f"#!/bin/bash\n{kept}\n".encode(), 0o755)
+    assert head.run("sbatch --wait --quiet --output=/srv/out /srv/job; cat /srv/out").stdout == "mine\n"
+    done = head.run("srun --container-name=kept true", check=False)
+    assert done.returncode == 1
+    assert '_kept" does not exist, and --container-image is not set' in done.stdout
+
+
 def test_image_that_is_not_there_fails_the_job(head: Host) -> None:
     done = head.run("srun --container-image=/fsx/containers/none.sqsh true", check=False)
     assert done.returncode == 1
-    assert "pyxis: failed to create container filesystem" in done.stdout
+    assert "pyxis: failed to create container filesystem for image: /fsx/containers/none.sqsh" in done.stdout
     assert "pyxis:     [ERROR] No such file or directory: /fsx/containers/none.sqsh" in done.stdout
 
 
@@ -289,6 +299,10 @@ def test_faults_of_the_step_are_told_with_what_to_do(head: Host) -> None:
         f"mv /srv/plugin {PLUGIN}; cp /etc/slipway/node.env /srv/node.env; echo CONTAINERS_PYXIS=maybe >>/etc/slipway/node.env"
     )
     assert "CONTAINERS_PYXIS = 'maybe': neither true nor false" in head.run(STEP, check=False).stdout
+    head.run("cp /srv/node.env /etc/slipway/node.env; echo CONTAINERS_SCOPE=user >>/etc/slipway/node.env")
+    refused = head.run(STEP, check=False)
+    assert refused.returncode == 1
+    assert "CONTAINERS_SCOPE = 'user': neither job nor global" in refused.stdout
     head.run("mv /srv/node.env /etc/slipway/node.env; rm /var/lib/slipway/pyxis.sha256")
     head.put("/usr/local/bin/scontrol", b"#!/bin/bash\nexit 1\n", 0o755)
     done = head.run(STEP, check=False)

@@ -83,6 +83,8 @@ def test_name_and_apptainers_form() -> None:
         ("Checksum mismatch: abc\n", "a layer arrived damaged"),
         ("curl: (6) Could not resolve host: nvcr.io\n", "the registry could not be reached"),
         ("[ERROR] URL https://x/ returned error code: 403 Forbidden\n", "the registry refused the key"),
+        ("curl: (22) The requested URL returned error: 401\n",
+         "the registry refused a layer: the token ran out meanwhile, or the key may not pull all of this image"),
         ("[INFO] b\nenroot-aufs2ovlfs: failed to set capabilities: Operation not permitted\n",
          "enroot's programs lack their capabilities: install the package enroot+caps"),
         # What arrives when the disk is full on which GNU parallel keeps what tar prints (enroot 3.4 to 4.1).

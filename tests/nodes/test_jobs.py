@@ -16,6 +16,7 @@ END = f"SLURM_JOB_ID=7 SLURM_JOB_UID={UID} SLURMD_NODENAME=n1 /opt/slurm/etc/scr
 BEGIN = f"SLURM_JOB_ID=7 SLURM_JOB_UID={UID} SLURM_JOB_GID={UID} /opt/slurm/etc/scripts/prolog.d/50_slipway"
 STORAGE = "/var/lib/enroot"
 DATA = f"{STORAGE}/enroot-user-{UID}/data"
+PLUGINS = "/opt/slurm/etc/plugstack.conf.d"
 AS_USER = f"setpriv --reuid={UID} --regid={UID} --clear-groups"
 
 
@@ -36,9 +37,9 @@ def job(node: Host) -> Iterator[Host]:
     """The node after job 7 of the user, which left what is listed here; no other job of the user is on the node."""
     node.put("/usr/local/bin/squeue", b"#!/bin/sh\necho 7\n", 0o755)
     node.run(
-        f"{BEGIN}; {AS_USER} mkdir -p {DATA}/pyxis_7.0/usr {DATA}/pyxis_7_mine {DATA}/pyxis_6.0 {DATA}/pyxis_kept "
+        f"{BEGIN}; {AS_USER} mkdir -p {DATA}/pyxis_7.0/usr {DATA}/pyxis_7_mine {DATA}/pyxis_6.0 {DATA}/pyxis_6_old {DATA}/pyxis_kept "
         f"{DATA}/mine /scratch/job-7 /scratch/dataset {STORAGE}/enroot.abcdefghij; {AS_USER} touch /dev/shm/nccl-x; "
-        f"chmod 500 {DATA}/pyxis_7.0; "
+        f"chmod 500 {DATA}/pyxis_7.0; mkdir -p {PLUGINS}; echo 'required x container_scope=job' >{PLUGINS}/pyxis.conf; "
         f"setpriv --reuid={OTHER} --regid={OTHER} --clear-groups mkdir -p /scratch/other; touch /dev/shm/root"
     )
     yield node
@@ -61,9 +62,16 @@ def processes(host: Host) -> int:
 def test_what_the_last_job_of_a_user_left_is_removed_and_the_rest_is_kept(job: Host) -> None:
     job.run(END)
     assert left(job) >= {"pyxis_kept", "mine", "dataset", "other", "root"}
-    assert not left(job) & {"pyxis_7.0", "pyxis_7_mine", "pyxis_6.0", "job-7", "enroot.abcdefghij", "nccl-x"}
+    gone = {"pyxis_7.0", "pyxis_7_mine", "pyxis_6.0", "pyxis_6_old", "job-7", "enroot.abcdefghij", "nccl-x"}
+    assert not left(job) & gone
     assert "slipway: removed /scratch/job-7" in job.run("cat /var/log/slipway/jobs.log").stdout
     assert "90_pcluster_noop" in job.run("ls /opt/slurm/etc/scripts/epilog.d").stdout
+
+
+def test_names_of_all_jobs_are_kept_also_those_that_begin_with_a_number(job: Host) -> None:
+    job.run(f"sed -i s/=job/=global/ {PLUGINS}/pyxis.conf; {END}")
+    assert {"pyxis_7_mine", "pyxis_6_old", "pyxis_kept"} <= left(job)
+    assert not left(job) & {"pyxis_7.0", "pyxis_6.0"}
 
 
 def test_another_job_of_the_user_loses_nothing(job: Host) -> None:
