@@ -384,7 +384,7 @@ def test_damaged_logs() -> None:
     """Nothing raises, the result has a form in JSON and a bound, and what is complete has real numbers."""
     chance, samples = random.Random(20261127), small_logs()  # noqa: S311 - as above
     complete = 0
-    for index in range(20_000):
+    for index in range(8_000):
         log = parse_bytes(damaged(chance, samples[index % len(samples)]))
         complete += log.complete
         if index % 10 == 0:
@@ -393,4 +393,4 @@ def test_damaged_logs() -> None:
             for row in table.rows:
                 assert row.out_of_place.measured
                 assert row.in_place is None or row.in_place.measured
-    assert 200 < complete < 18_000  # damage matters, and not all of it
+    assert 80 < complete < 7_200  # damage matters, and not all of it

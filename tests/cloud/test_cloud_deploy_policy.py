@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,12 +29,11 @@ def deployed(tmp_path: Path) -> Iterator[EmbeddedAws]:
         yield running
 
 
-def cdk(aws: EmbeddedAws, folder: Path, settings: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def cdk(aws: EmbeddedAws, folder: Path, app: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     quiet = {"CDK_VALIDATION": "false", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20", "HOME": str(folder)}
     cache = os.environ.get("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(REPOSITORY / ".cache/jsii"))
-    app = ("--app", f"{sys.executable} app.py", "--context", f"settings={settings}", "--output", str(folder / "out"))
     return subprocess.run(
-        [str(CDK), *arguments, *app],
+        [str(CDK), *arguments, "--app", *app, "--output", str(folder / "out")],
         cwd=REPOSITORY,
         env={**os.environ, **aws.env(aws.authority.session(DEPLOYER, "test")), **quiet,
              "JSII_RUNTIME_PACKAGE_CACHE_ROOT": cache},
@@ -64,7 +63,8 @@ def test_a_life_with_the_printed_policies(deployed: EmbeddedAws, tmp_path: Path,
     deployed.seed(seed_of(settings))
     for kind in ("Custom::PclusterCluster", "Custom::ClusterAcceptance"):
         deployed.register_custom_resource(kind, cluster)
-    done = cdk(deployed, tmp_path, file, "deploy", "--all", "--method=direct", "--require-approval=never")
+    app = (f"{sys.executable} app.py", "--context", f"settings={file}")
+    done = cdk(deployed, tmp_path, app, "deploy", "--all", "--method=direct", "--require-approval=never")
     assert [report.fault(denial) for denial in deployed.authority.denials] == []
     assert done.returncode == 0, done.stderr
     if site:
@@ -76,7 +76,8 @@ def test_a_life_with_the_printed_policies(deployed: EmbeddedAws, tmp_path: Path,
         assert bounds == {settings.iam.permissions_boundary}
     stacks = [f"rehearsal-{part}" for part in ("acceptance", "cluster", "observability", "storage")]
     for named in (stacks, ["rehearsal-network"]):
-        done = cdk(deployed, tmp_path, file, "destroy", *named, "--force", "--exclusively")
+        assembly = str(tmp_path / "out")  # what was deployed, not synthesised again
+        done = cdk(deployed, tmp_path, [assembly], "destroy", *named, "--force", "--exclusively")
         assert [report.fault(denial) for denial in deployed.authority.denials] == []
         assert done.returncode == 0, done.stderr
         remove_kept(deployed)  # by hand: the network cannot go before the file system and its security group

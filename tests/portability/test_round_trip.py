@@ -24,9 +24,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = [*sorted((ROOT / "clusters").glob("*.yaml")), ROOT / "tests/stacks/every-part.yaml"]
 BOUNDED = settings(
-    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
-FEWER = settings(BOUNDED, max_examples=50)
+FEWER = settings(BOUNDED, max_examples=30)
 BLOCK = re.compile(r"^# .*\n", re.MULTILINE)
 
 
