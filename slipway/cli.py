@@ -251,11 +251,21 @@ def policy_deploy(
             "cdk bootstrap --cloudformation-execution-policies.",
         ),
     ] = False,
+    with_reasons: Annotated[
+        bool,
+        option("--reasons", help="Print, instead, each action of that role's policy with what needs it."),
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Print the IAM policy of the person or the pipeline that deploys and deletes the cluster."""
     from slipway.deploy_policy import deployer_policy, execution_policy
+    from slipway.handlers import reasons
 
+    if with_reasons:
+        explained = reasons(load_settings(file))
+        lines = (f"{action}: {', '.join(needed_by)}" for action, needed_by in explained.items())
+        print(json.dumps(explained) if as_json else "\n".join(lines))
+        return EXIT_GOOD
     return _print_policy(file, execution_policy if execution else deployer_policy, as_json=as_json)
 
 

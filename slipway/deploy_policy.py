@@ -4,59 +4,30 @@
 makes the resources with the bootstrap's executing role. The second policy is that role's, for
 `cdk bootstrap --cloudformation-execution-policies ARN`; without one it may do everything (AdministratorAccess).
 
-Sources: the handlers' permissions in CloudFormation's resource schemas (registry, November 2026); the CDK's bootstrap
-template; aws-parallelcluster, cloudformation/custom_resource/cluster.yaml, for what its provider's stack makes.
+Every action has its reason in slipway/handlers.py. Sources of the rest: the CDK's bootstrap template;
+aws-parallelcluster, cloudformation/custom_resource/cluster.yaml, for what its provider's stack makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from slipway.aws.policy import allow, document
-from slipway.preflight.actions import actions_needed
+from slipway.handlers import reasons
 from slipway.preflight.bootstrap import QUALIFIER
 from slipway.regions import partition
 from slipway.settings import Settings
 
 ASSUMED = ("deploy", "file-publishing", "lookup")  # the bootstrap's roles that the CDK CLI uses for these stacks
 
-# What CloudFormation needs to read, change and delete what it made, and the provider's stack in addition to ours.
-STANDING: dict[str, tuple[str, ...]] = {
-    "ec2": (
-        "ec2:Describe*", "ec2:CreateTags", "ec2:DeleteTags", "ec2:DeleteVpc", "ec2:DeleteSubnet",
-        "ec2:DeleteInternetGateway", "ec2:DetachInternetGateway", "ec2:ReleaseAddress", "ec2:DeleteNatGateway",
-        "ec2:DeleteRouteTable", "ec2:DeleteRoute", "ec2:DisassociateRouteTable", "ec2:DeleteVpcEndpoints",
-        "ec2:ModifyVpcEndpoint", "ec2:DeleteSecurityGroup", "ec2:RevokeSecurityGroupIngress",
-        "ec2:RevokeSecurityGroupEgress", "ec2:DisassociateAddress",
-    ),
-    "fsx": ("fsx:Describe*", "fsx:TagResource", "fsx:UpdateFileSystem", "fsx:DeleteFileSystem",
-            "fsx:UpdateDataRepositoryAssociation", "fsx:DeleteDataRepositoryAssociation"),
-    "s3": ("s3:DeleteBucket", "s3:DeleteBucketPolicy", "s3:GetBucketPolicy", "s3:PutBucketTagging", "s3:CreateBucket"),
-    "logs": ("logs:DeleteLogGroup", "logs:DescribeLogGroups", "logs:TagResource", "logs:DeleteRetentionPolicy",
-             "logs:DescribeMetricFilters", "logs:DeleteMetricFilter"),
-    "events": ("events:DescribeRule", "events:RemoveTargets", "events:DeleteRule", "events:TagResource"),
-    "sns": ("sns:DeleteTopic", "sns:GetTopicAttributes", "sns:TagResource", "sns:Unsubscribe",
-            "sns:GetSubscriptionAttributes"),
-    "cloudwatch": ("cloudwatch:DeleteAlarms", "cloudwatch:DescribeAlarms", "cloudwatch:TagResource"),
-    "budgets": ("budgets:ViewBudget", "budgets:TagResource"),
-    "ssm": ("ssm:DeleteParameter", "ssm:GetParameters"),
-    "iam": ("iam:GetRole", "iam:GetRolePolicy", "iam:ListRolePolicies", "iam:ListAttachedRolePolicies", "iam:TagRole",
-            "iam:DeleteRole", "iam:DetachRolePolicy", "iam:DeleteRolePolicy", "iam:UpdateAssumeRolePolicy"),
-    "lambda": ("lambda:GetFunction", "lambda:DeleteFunction", "lambda:TagResource", "lambda:UpdateFunctionCode",
-               "lambda:UpdateFunctionConfiguration", "lambda:PublishLayerVersion", "lambda:GetLayerVersion",
-               "lambda:DeleteLayerVersion", "lambda:InvokeFunction"),
-    "states": ("states:DescribeStateMachine", "states:TagResource", "states:UpdateStateMachine",
-               "states:DeleteStateMachine"),
-    "aps": ("aps:DescribeWorkspace", "aps:DeleteWorkspace"),
-    "grafana": ("grafana:DescribeWorkspace*", "grafana:UpdateWorkspace*", "grafana:DeleteWorkspace"),
-    "cloudformation": ("cloudformation:DescribeStacks", "cloudformation:UpdateStack", "cloudformation:DeleteStack"),
-}  # fmt: skip
+# Actions of IAM on policies; all others of IAM are on roles.
 POLICIES = ("iam:CreatePolicy", "iam:GetPolicy", "iam:ListPolicyVersions", "iam:CreatePolicyVersion",
-            "iam:DeletePolicyVersion", "iam:DeletePolicy")  # fmt: skip
+            "iam:DeletePolicyVersion", "iam:DeletePolicy", "iam:ListEntitiesForPolicy")  # fmt: skip
 NOT_ON_ROLES = ("iam:CreateServiceLinkedRole", "iam:PassRole")
-IDENTITY_CENTER = ("sso:DescribeRegisteredRegions", "sso:CreateManagedApplicationInstance",
-                   "sso:DeleteManagedApplicationInstance", "organizations:DescribeOrganization")  # fmt: skip
+IDENTITY_CENTER = ("sso", "organizations")
+ARTIFACTS = ("s3:GetObject", "s3:GetObjectVersion")
 LINKED = ("fsx.amazonaws.com", "s3.data-source.lustre.fsx.amazonaws.com", "grafana.amazonaws.com")
 FSX_S3 = ("iam:CreateServiceLinkedRole", "iam:AttachRolePolicy", "iam:PutRolePolicy")
 
@@ -70,18 +41,19 @@ def deployer_policy(settings: Settings) -> dict[str, Any]:
 
 def execution_policy(settings: Settings) -> dict[str, Any]:
     """The policy of the role with which CloudFormation makes, changes and deletes the stacks' resources."""
-    created = set(actions_needed(settings))
-    services = {action.partition(":")[0] for action in created}
-    statements = [_of_service(settings, service, created) for service in sorted(services - {"iam"})]
-    statements += _of_iam(settings, created)
+    needed = set(reasons(settings))
+    services = sorted({action.partition(":")[0] for action in needed} - {"iam", *IDENTITY_CENTER})
+    statements = [_of_service(settings, service, needed - set(ARTIFACTS)) for service in services]
+    statements += _of_iam(settings, needed)
     statements.append(_reading_artifacts(settings))
-    if settings.observability.grafana:
-        statements.append(allow("IdentityCenter", IDENTITY_CENTER, ["*"]))
+    site = [action for action in needed if action.startswith(tuple(f"{service}:" for service in IDENTITY_CENTER))]
+    if site:
+        statements.append(allow("IdentityCenter", site, ["*"]))
     return document(statements)
 
 
-def _of_service(settings: Settings, service: str, created: Iterable[str]) -> dict[str, Any]:
-    actions = {action for action in created if action.startswith(f"{service}:")} | set(STANDING[service])
+def _of_service(settings: Settings, service: str, needed: Iterable[str]) -> dict[str, Any]:
+    actions = {action for action in needed if action.startswith(f"{service}:")}
     return allow(service.capitalize(), _without_covered(actions), _resources(settings, service))
 
 
@@ -93,13 +65,16 @@ def _resources(settings: Settings, service: str) -> list[str]:
     groups = (f"{name}-*", f"/aws/lambda/{name}-*", "/aws/lambda/pcluster-cfn-*")
     named: dict[str, tuple[str, ...]] = {
         "budgets": (f"budgets::*:budget/{name}-monthly",),
-        "cloudformation": (f"cloudformation:{here}:stack/{name}-cluster-*",),
+        "cloudformation": (
+            f"cloudformation:{here}:stack/{name}-cluster-*",
+            f"cloudformation:{region}:aws:transform/Serverless-2016-10-31",
+        ),
         "cloudwatch": (f"cloudwatch:{here}:alarm:{name}-*",),
         "lambda": tuple(f"lambda:{here}:{function}" for function in functions),
         "logs": tuple(f"logs:{here}:log-group:{group}" for group in groups),
         "s3": (f"s3:::{name}-*",),
         "sns": (f"sns:{here}:{name}-*",),
-        "ssm": (f"ssm:{here}:parameter/slipway/{name}/*",),
+        "ssm": (f"ssm:{here}:parameter/slipway/{name}/*", f"ssm:{here}:parameter/cdk-bootstrap/{QUALIFIER}/version"),
         "states": (f"states:{here}:stateMachine:*",),
         "aps": (f"aps:{here}:*",),
         "grafana": (f"grafana:{here}:/workspaces*",),
@@ -109,7 +84,7 @@ def _resources(settings: Settings, service: str) -> list[str]:
     return [f"{arn}:{resource}" for resource in named[service]] if service in named else ["*"]
 
 
-def _of_iam(settings: Settings, created: Iterable[str]) -> list[dict[str, Any]]:
+def _of_iam(settings: Settings, needed: Iterable[str]) -> list[dict[str, Any]]:
     prefix = settings.iam.name_prefix or ""
     iam = f"arn:{partition(settings.region)}:iam::*"
     roles = [f"{iam}:role/{prefix}{settings.name}-*"]
@@ -117,9 +92,9 @@ def _of_iam(settings: Settings, created: Iterable[str]) -> list[dict[str, Any]]:
         roles.append(f"{iam}:role/{prefix}ParallelClusterLambdaRole-*")
     policies = [f"{iam}:policy/parallelcluster/{settings.name}/*", f"{iam}:policy/{prefix}{settings.name}-*"]
     linked = [f"{iam}:role/aws-service-role/{service}/*" for service in LINKED]
-    making = {action for action in created if action.startswith("iam:")} - {*POLICIES, *NOT_ON_ROLES}
+    on_roles = {action for action in needed if action.startswith("iam:")} - {*POLICIES, *NOT_ON_ROLES}
     statements = [
-        allow("Roles", _without_covered(making | set(STANDING["iam"])), roles),
+        allow("Roles", on_roles, roles),
         allow("PassRoles", ["iam:PassRole"], roles),
         allow("Policies", POLICIES, [*policies, *_provider_policies(iam, prefix)]),
         allow("LinkedRoles", ["iam:CreateServiceLinkedRole"], linked),
@@ -144,7 +119,9 @@ def _reading_artifacts(settings: Settings) -> dict[str, Any]:
 
 
 def _without_covered(actions: Iterable[str]) -> list[str]:
-    """Without the actions that a wildcard of the list covers."""
+    """Without the actions that a wildcard of the list covers. IAM ignores the case of actions."""
     chosen = sorted(set(actions))
-    starts = tuple(action.rstrip("*") for action in chosen if action.endswith("*"))
-    return [action for action in chosen if action.endswith("*") or not starts or not action.startswith(starts)]
+    patterns = [action.lower() for action in chosen if "*" in action]
+    return [
+        action for action in chosen if "*" in action or not any(fnmatchcase(action.lower(), item) for item in patterns)
+    ]

@@ -7,7 +7,7 @@ Actions that only change or delete are left out: who may create may do these in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from slipway.settings import Settings
 
@@ -71,7 +71,7 @@ RESOURCES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("AWS::APS::Workspace", "Prometheus", ("aps:CreateWorkspace", "aps:TagResource")),
     ("AWS::Grafana::Workspace", "Grafana", ("grafana:CreateWorkspace", "grafana:TagResource")),
     ("AWS::Logs::LogGroup", "always", ("logs:CreateLogGroup", "logs:PutRetentionPolicy")),
-    ("AWS::SNS::Topic", "mail", ("sns:CreateTopic", "sns:SetTopicAttributes")),
+    ("AWS::SNS::Topic", "mail", ("sns:CreateTopic",)),
     ("AWS::SNS::TopicPolicy", "mail", ("sns:SetTopicAttributes",)),
     ("AWS::SNS::Subscription", "mail", ("sns:Subscribe",)),
     ("AWS::CloudWatch::Alarm", "mail", ("cloudwatch:PutMetricAlarm",)),
@@ -80,28 +80,29 @@ RESOURCES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("AWS::Budgets::Budget", "budget", ("budgets:ModifyBudget",)),
     ("AWS::SSM::Parameter", "always", ("ssm:PutParameter", "ssm:AddTagsToResource")),
     ("AWS::IAM::ManagedPolicy", "always", ("iam:CreatePolicy",)),
-    ("AWS::IAM::Role", "always", ("iam:CreateRole", "iam:PassRole", "iam:AttachRolePolicy")),
+    ("AWS::IAM::Role", "always", ("iam:CreateRole", "iam:AttachRolePolicy")),
     ("AWS::IAM::Policy", "always", ("iam:PutRolePolicy",)),
-    ("AWS::Lambda::Function", "always", ("lambda:CreateFunction",)),
+    ("AWS::Lambda::Function", "always", ("lambda:CreateFunction", "iam:PassRole")),
     ("Custom::ClusterNameGuard", "always", ("lambda:InvokeFunction",)),
     ("AWS::EC2::Volume", "new home", ("ec2:CreateVolume", "ec2:CreateTags")),
     ("AWS::CloudFormation::WaitConditionHandle", "always", ()),
     ("AWS::StepFunctions::StateMachine", "acceptance", ("states:CreateStateMachine",)),
     ("Custom::ClusterAcceptance", "acceptance", ("lambda:InvokeFunction",)),
-    # ParallelCluster's own template: a function, its role and policies.
-    (
-        "AWS::CloudFormation::Stack",
-        "always",
-        (
-            "cloudformation:CreateStack",
-            "iam:CreateRole",
-            "iam:PassRole",
-            "iam:AttachRolePolicy",
-            "iam:PutRolePolicy",
-            "lambda:CreateFunction",
-        ),
-    ),
+    ("AWS::CloudFormation::Stack", "always", ("cloudformation:CreateStack",)),
     ("Custom::PclusterCluster", "always", ("lambda:InvokeFunction",)),
+)
+
+# What ParallelCluster's own template makes in a stack of its own, with the same role.
+# Source: aws-parallelcluster 3.13.1, cloudformation/custom_resource/cluster.yaml.
+PROVIDER: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("AWS::CloudFormation::Stack", ("cloudformation:CreateStack", "cloudformation:CreateChangeSet")),
+    ("AWS::IAM::Role", ("iam:CreateRole", "iam:AttachRolePolicy")),
+    ("AWS::IAM::ManagedPolicy", ("iam:CreatePolicy",)),
+    ("AWS::Lambda::Function", ("lambda:CreateFunction", "iam:PassRole")),
+    ("AWS::Lambda::LayerVersion", ("lambda:PublishLayerVersion",)),
+    ("AWS::Logs::LogGroup", ("logs:CreateLogGroup", "logs:PutRetentionPolicy")),
+    ("AWS::S3::Bucket", ("s3:CreateBucket",)),
+    ("Custom::Cleanup", ("lambda:InvokeFunction",)),
 )
 
 # A resource of each service as the deployment names it, for policies that allow only some resources; an action that is
@@ -110,6 +111,8 @@ ARNS = {
     "iam:CreatePolicy": "arn:{partition}:iam::{account}:policy/parallelcluster/{name}/HeadNodePolicy-1ABCDEFGHIJKL",
     "iam:CreateServiceLinkedRole": "arn:{partition}:iam::{account}:role/aws-service-role/"
     "s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_fs-0123456789abcdef0",
+    "cloudformation:CreateChangeSet": "arn:{partition}:cloudformation:{region}:aws:transform/Serverless-2016-10-31",
+    "lambda:PublishLayerVersion": "arn:{partition}:lambda:{region}:{account}:layer:PCLayer-01234567-89ab-cdef",
     "aps": "arn:{partition}:aps:{region}:{account}:workspace/ws-01234567-89ab-cdef-0123-456789abcdef",
     "budgets": "arn:{partition}:budgets::{account}:budget/{name}-monthly",
     "cloudformation": "arn:{partition}:cloudformation:{region}:{account}:stack/{name}-cluster-Provider-1ABCDEFGHIJKL/0",
@@ -130,7 +133,13 @@ ARNS = {
 
 def actions_needed(settings: Settings) -> list[str]:
     """Every action that making these stacks takes, sorted."""
-    return sorted({action for _, when, actions in RESOURCES if WHEN[when](settings) for action in actions})
+    return sorted({action for _, actions in making(settings) for action in actions})
+
+
+def making(settings: Settings) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each type of resource that these stacks make, ParallelCluster's included, with the actions that make it."""
+    yield from ((kind, actions) for kind, when, actions in RESOURCES if WHEN[when](settings))
+    yield from PROVIDER
 
 
 def by_resource(actions: Iterable[str]) -> dict[str, list[str]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
 
 from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult
@@ -54,8 +57,9 @@ def cluster(request: ResourceRequest) -> ResourceResult:
 @pytest.mark.skipif(not CDK.exists(), reason="needs the CDK CLI: make setup")
 @pytest.mark.parametrize("site", [False, True], ids=["plain", "boundary and prefix"])
 def test_a_life_with_the_printed_policies(deployed: EmbeddedAws, tmp_path: Path, site: bool) -> None:
-    """Deploy and destroy; nothing is refused, and what is granted without a use has a reason."""
+    """Deploy, change and destroy; nothing is refused. What is granted without a use here: test_cloud_reasons.py."""
     text = (REPOSITORY / "clusters/rehearsal.yaml").read_text(encoding="utf-8")
+    text = text.replace("storage:\n", "storage:\n  home: {kind: ebs, size_gib: 50}\n")
     file = tmp_path / "rehearsal.yaml"
     asked = f"iam: {{permissions_boundary: 'arn:aws:iam::{ACCOUNT}:policy/bounds', name_prefix: team-}}\n"
     file.write_text(text + (asked if site else ""), encoding="utf-8")
@@ -74,6 +78,8 @@ def test_a_life_with_the_printed_policies(deployed: EmbeddedAws, tmp_path: Path,
         bounds = {deployed.clients("iam").get_role(RoleName=role["RoleName"])["Role"]["PermissionsBoundary"]
                   ["PermissionsBoundaryArn"] for role in made}  # fmt: skip
         assert bounds == {settings.iam.permissions_boundary}
+    change_stacks(deployed, tmp_path / "out")
+    assert [report.fault(denial) for denial in deployed.authority.denials] == []
     stacks = [f"rehearsal-{part}" for part in ("acceptance", "cluster", "observability", "storage")]
     for named in (stacks, ["rehearsal-network"]):
         assembly = str(tmp_path / "out")  # what was deployed, not synthesised again
@@ -83,8 +89,50 @@ def test_a_life_with_the_printed_policies(deployed: EmbeddedAws, tmp_path: Path,
         remove_kept(deployed)  # by hand: the network cannot go before the file system and its security group
 
 
+def change_stacks(aws: EmbeddedAws, out: Path) -> None:
+    """Update each stack with one other property for each type that changes in place, as the CDK CLI would do it."""
+    bootstrap = f"role/cdk-hnb659fds-{{}}-role-{ACCOUNT}-{REGION}"
+    deploy = aws.authority.session(bootstrap.format("deploy").removeprefix("role/"), "test")
+    keys: dict[str, Any] = {key.lower(): value for key, value in deploy.items()}
+    api: Any = boto3.client("cloudformation", REGION, endpoint_url=aws.address_endpoint, **keys)
+    for part in ("network", "storage", "observability", "cluster"):
+        template = json.loads((out / f"rehearsal-{part}.template.json").read_text(encoding="utf-8"))
+        changed = {name for name, body in template["Resources"].items() if change(body)}
+        assert changed or part == "network"
+        role = f"arn:aws:iam::{ACCOUNT}:{bootstrap.format('cfn-exec')}"
+        if changed:
+            api.update_stack(StackName=f"rehearsal-{part}", TemplateBody=json.dumps(template), RoleARN=role,
+                             Capabilities=["CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"])  # fmt: skip
+            assert aws.stacks.wait_idle(60)
+            assert aws.stacks.find(f"rehearsal-{part}").status == "UPDATE_COMPLETE"
+
+
+def change(resource: dict[str, Any]) -> bool:
+    """Change one property of a resource in place; False for a type that is not changed here."""
+    kind, properties = resource["Type"], resource.get("Properties", {})
+    if kind == "AWS::EC2::Volume":
+        properties["Size"] += 50
+    elif kind == "AWS::FSx::FileSystem":
+        properties["LustreConfiguration"]["DataCompressionType"] = "NONE"
+    elif kind == "AWS::Logs::LogGroup":
+        properties["RetentionInDays"] = 7
+    elif kind == "AWS::SSM::Parameter":
+        properties["Value"] = "changed"
+    elif kind == "AWS::Lambda::Function":
+        properties["MemorySize"] = 256
+    elif kind in ("AWS::IAM::ManagedPolicy", "AWS::IAM::Policy"):
+        properties["PolicyDocument"]["Statement"][0]["Sid"] = "Changed"
+    elif kind == "AWS::IAM::Role" and "PermissionsBoundary" in properties:
+        del properties["PermissionsBoundary"]
+    else:
+        return False
+    return True
+
+
 def remove_kept(aws: EmbeddedAws) -> None:
     fsx, ec2 = aws.clients("fsx"), aws.clients("ec2")
+    for volume in ec2.describe_volumes()["Volumes"]:
+        ec2.delete_volume(VolumeId=volume["VolumeId"])
     for system in fsx.describe_file_systems()["FileSystems"]:
         fsx.delete_file_system(FileSystemId=system["FileSystemId"])
     deadline = time.monotonic() + 30

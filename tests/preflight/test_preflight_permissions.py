@@ -89,8 +89,8 @@ CASES = [
          "whether the CDK's executing role is allowed fsx:CreateFileSystem, fsx:TagResource depends on conditions", (), "look whether the conditions of its policies hold for this deployment",
          arrange=executing_role(NO_FSX, TAGGED)),
     Case("deployment-permissions", "nothing at all", FAULT,
-         "the CDK's executing role is not allowed aps:CreateWorkspace, aps:TagResource, cloudformation:CreateStack,"
-         f" ec2:AllocateAddress, ec2:AssociateRouteTable, ec2:AttachInternetGateway and"
+         "the CDK's executing role is not allowed aps:CreateWorkspace, aps:TagResource,"
+         " cloudformation:CreateChangeSet, cloudformation:CreateStack, ec2:AllocateAddress, ec2:AssociateRouteTable and"
          f" {len(actions_needed(settings_of({}))) - 6} more", arrange=executing_role(allow("s3:ListAllMyBuckets"))),
     Case("deployment-permissions", "no role", Status.COULD_NOT_ASK,
          f"there is no role cdk-hnb659fds-cfn-exec-role-{ACCOUNT}-{REGION} to ask about",
