@@ -212,7 +212,13 @@ def init(
 
 def _ask(text: str, default: str) -> str:
     """Ask on standard error: standard output is for what the command writes."""
-    answer: str = typer.prompt(text, default=default, err=True, show_default=bool(default))
+    try:
+        answer: str = typer.prompt(text, default=default, err=True, show_default=bool(default))
+    except typer.Abort as error:
+        if not isinstance(error.__context__, EOFError):
+            raise
+        hint = "Hint: the option that answers it is in --help"
+        raise UsageError(f"standard input ended before the answer: {text}. {hint}") from None
     return answer
 
 

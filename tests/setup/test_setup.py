@@ -192,6 +192,17 @@ def test_root_installs_the_python_that_is_missing(tmp_path: Path) -> None:
     assert machine.calls("-m venv") == ["python3.11 -m venv .venv-pcluster"]
 
 
+def test_no_cache_is_left(machine: Machine, tmp_path: Path) -> None:
+    """AWS CloudShell's home has 1 GB; tests/stacks/test_cloudshell.py adds up what the set-up makes in the checkout."""
+    assert machine.run("deploy", TMPDIR=str(tmp_path))[0] == 0
+    installs = machine.calls("pip install")
+    assert installs
+    assert all("--no-cache-dir" in call or "--no-index" in call for call in installs)
+    (npm,) = machine.calls("npm ci")
+    cache = Path(npm.rpartition("--cache ")[2])
+    assert (cache.parent, cache.exists()) == (tmp_path, False)
+
+
 def test_the_error_of_npm_is_shown(machine: Machine) -> None:
     code, _, err = machine.run("deploy", NPM_ERROR="SELF_SIGNED_CERT_IN_CHAIN")
     assert code == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,7 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from slipway import cli
+from slipway.errors import UsageError
 from slipway.text import nearest
 
 pytestmark = pytest.mark.slow
@@ -76,6 +80,21 @@ def test_an_output_with_an_impossible_name_is_wrong_use(tmp_path: Path) -> None:
     done = slipway(tmp_path, "init", "--yes", "--json", "--output", "x" * 300)
     assert done.returncode == 2
     assert "cannot be a file: File name too long" in json.loads(done.stdout)["error"]["text"]
+
+
+def test_a_question_without_an_answer_is_wrong_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard input ends at once, as in a pipeline; Ctrl-C at the question stays an interruption."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(UsageError, match=r"standard input ended before the answer: Name\. Hint: the option"):
+        cli._ask("Name", "ml")
+
+    class Interrupted(io.StringIO):
+        def readline(self, *_: object) -> str:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stdin", Interrupted())
+    with pytest.raises(typer.Abort):
+        cli._ask("Name", "ml")
 
 
 def test_an_interrupted_wait_says_so() -> None:
