@@ -18,7 +18,7 @@ _SOURCES = ("stacks", "slipway")
 _OF_OTHERS = re.compile(  # policies that are not ours to shorten
     rf"arn:{PARTITION}:iam::aws:policy/.*|cdk-[a-z0-9]+-(deploy|file-publishing|image-publishing|lookup)-role.*"
     r"|[^/]+/(parallelcluster|ParallelCluster)"
-    r"|.*/cdk-execution|deployer/.*"  # what changes and deletions need too: tests/cloud/test_cloud_permissions.py
+    r"|.*/cdk-execution|deployer/.*"  # what changes and deletions need too: tests/cloud/test_cloud_reasons.py
 )
 _GENERATED = re.compile(r"(?<=[a-z])[0-9A-F]{8}(-[0-9a-f]{12})?$|-[0-9a-f]{12}$")  # by CDK and by CloudFormation
 
