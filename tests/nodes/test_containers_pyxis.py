@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from acceptance.runner.script import BUILD_DIRECTORIES, FINDER, source
+
 from .conftest import ROOT, bundle_files, pack
 from .host import Host
 
@@ -43,7 +45,7 @@ IDLE = "for i in $(seq 20); do timeout 2 sinfo -h -o %t | grep -qx idle && exit;
 MAKE_IMAGE = f"""
 root=$(mktemp -d)
 mkdir -p $root/bin $root/etc
-for program in sh cat stat env; do
+for program in sh bash cat stat env; do
   file=$(readlink -f $(command -v $program))
   cp $file $root/bin/$program
   ldd $file | grep -o '/[^ ]*' | while read -r library; do mkdir -p $root${{library%/*}}; cp -n $library $root$library; done
@@ -51,6 +53,9 @@ done
 printf 'ID=probe\\nPRETTY_NAME="The probe"\\n' >$root/etc/os-release
 printf 'FROM_IMAGE=yes\\n' >$root/etc/environment
 mkdir $root/work
+mkdir -p $root/opt/nccl-tests/build
+printf '#!/bin/sh\\necho "$0 $*"; cat /etc/os-release\\n' >$root/opt/nccl-tests/build/all_reduce_perf
+chmod 755 $root/opt/nccl-tests/build/all_reduce_perf
 printf 'cd "/work" && unset OLDPWD || exit 1\\n[ ! -s /etc/rc.local ] || . /etc/rc.local\\nexec "$@"\\n' >$root/etc/rc
 mksquashfs $root {IMAGE} -quiet -no-progress -all-root -noappend >/dev/null
 rm -rf $root
@@ -112,11 +117,24 @@ def test_job_runs_in_the_image_after_the_step(head: Host) -> None:
     )
 
 
+def test_nccl_tests_of_the_image_run_in_it(head: Host) -> None:
+    """Each rank of an acceptance with `container` starts so (head.sbatch.j2), from a directory that only the image has."""
+    head.put(f"/srv/run/{FINDER}", source(FINDER).encode())
+    places = " ".join(BUILD_DIRECTORIES)
+    out = head.run(
+        f"srun --ntasks=2 --container-image={IMAGE} --container-mounts=/srv/run:/srv/run bash /srv/run/{FINDER} "
+        f'all_reduce_perf "$(stat -c %d:%i /)" {places} -- -b 8 -g 1; ls /opt/nccl-tests 2>&1 || true'
+    ).stdout
+    assert out.count(f"{BUILD_DIRECTORIES[0]}/all_reduce_perf -b 8 -g 1\n") == 2
+    assert out.count("ID=probe\n") == 2
+    assert "cannot access" in out
+
+
 def test_named_containers_are_the_jobs_own(head: Host) -> None:
     """A later step of the job finds what an earlier one wrote; another job does not find the name."""
     kept = f"srun --container-name=kept --container-image={IMAGE} sh -c 'echo mine >/kept'; srun --container-name=kept cat /kept"
     head.put("/srv/job", f"#!/bin/bash\n{kept}\n".encode(), 0o755)
-    assert head.run("sbatch --wait --quiet --output=/srv/out /srv/job; cat /srv/out").stdout == "mine\n"
+    assert head.run("salloc --quiet bash /srv/job").stdout == "mine\n"
     done = head.run("srun --container-name=kept true", check=False)
     assert done.returncode == 1
     assert '_kept" does not exist, and --container-image is not set' in done.stdout
