@@ -13,7 +13,7 @@ readonly DEBIAN_HOST_PACKAGES=(
 )
 
 # For tests only: a browser that opens the acceptance report, roots of other distributions, Slurm's accounting database.
-readonly DEBIAN_TEST_PACKAGES=(chromium:chromium debootstrap:debootstrap slurmdbd:slurmdbd mariadb-server:mariadbd)
+readonly DEBIAN_TEST_PACKAGES=(chromium:chromium mmdebstrap:mmdebstrap slurmdbd:slurmdbd mariadb-server:mariadbd)
 
 # Services of the packages above. The local hosts and the tests start them; on the machine they would only take ports.
 readonly DEBIAN_UNITS=(slurmctld slurmd slurmdbd munge mariadb prometheus prometheus-node-exporter docker-registry)

@@ -3,11 +3,11 @@
 Usage: ``sweep.py PLAN``; PLAN is a JSON file of test_kill_sweep.py::plan. For each script, one JSON line on standard
 output: how many commands it has, how many kills were made, and the faults.
 
-A script first runs undisturbed, twice: bash lists each command before it runs it (DEBUG trap), and what differs between
-the two ends is noise. Then, for each chosen command, everything is put back, the script runs until just before that
+A script first runs undisturbed, and bash lists each command before it runs it (DEBUG trap). Then, for each chosen command, everything is put back, the script runs until just before that
 command, all its processes are killed at once, and it runs again to the end. Two things must hold: after the kill every
 file is as before or as at the end, never between; after the second run all is as at the end of an undisturbed one.
 Then the script runs once more on its own end, which must change nothing, and, where `at_once` says so, twice at once.
+If files differ after all this, the script runs undisturbed again: what differs between the two ends is noise, no fault.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ PIPE_FD = 200
 BACKUP = Path("/run/sweep")
 LIST = r"""trap 'printf "%s\t%s\t%s\0" "${BASH_SOURCE[0]-}" "$LINENO" "$BASH_COMMAND" >&200' DEBUG"""
 KILL = r"""trap '[[ "${BASH_SOURCE[0]-}:$LINENO:$BASH_COMMAND" != "$SWEEP_KILL" ]] || { printf x >&200; kill -KILL 0; }' DEBUG"""
+
+# Commands that change no file: a kill before one is a kill before the next command that may change one.
+CHANGES_NOTHING = re.compile(
+    r"(?!.*[$`<>]\()(\[|\[\[|\(\(|local|declare|readonly|return|exit|shift|true|:|\w+=[^$`]*$)(\s|$)|\w+=[^$`\s]*$"
+)
 
 Facts = tuple[str, int, int, int, str]  # kind, mode, owner, group, content's hash or link's target
 State = dict[str, Facts]
@@ -236,12 +241,12 @@ def choose(found: list[Point], most: int, seed: int) -> list[Point]:
     return [found[int((number + shift) * step)] for number in range(most)]
 
 
-def differences(expected: State, found: State, ignore: set[str]) -> list[str]:
-    paths = sorted(expected.keys() | found.keys())
+def differences(expected: State, found: State) -> list[tuple[str, str]]:
+    """The paths that differ, each with how it differs."""
     return [
-        f"{path}: {found.get(path, 'is not there')}, undisturbed {expected.get(path, 'is not there')}"
-        for path in paths
-        if expected.get(path) != found.get(path) and path not in ignore and not OWN.search(path)
+        (path, f"{path}: {found.get(path, 'is not there')}, undisturbed {expected.get(path, 'is not there')}")
+        for path in sorted(expected.keys() | found.keys())
+        if expected.get(path) != found.get(path) and not OWN.search(path)
     ]
 
 
@@ -254,8 +259,7 @@ class Sweep:
         self.loose = re.compile(script.get("loose") or "$^")
         self.varies = re.compile(script.get("varies") or "$^")
         self.end: State = {}
-        self.noise: set[str] = set()
-        self.faults: list[str] = []
+        self.faults: list[tuple[str, str]] = []  # the path, empty for a run that failed, and the message
 
     def run(self) -> dict[str, Any]:
         """Everything of the head of this file; name, commands, kills and faults."""
@@ -263,10 +267,6 @@ class Sweep:
         self.end = self._capture()
         if first.code != 0:
             return self._result(0, 0, [f"undisturbed it ended with {first.code}: {first.output}"])
-        self._back()
-        Run(self.script)
-        again = self._capture()
-        self.noise = {path for path in self.end.keys() | again.keys() if self.end.get(path) != again.get(path)}
         found = points(first.told, self.plan["names"])
         chosen = self._choose(found)
         for point in chosen:
@@ -274,12 +274,22 @@ class Sweep:
         self._judge("run again", Run(self.script))
         if self.script.get("at_once"):
             self._two_at_once()
-        return self._result(len(found), len(chosen), self.faults)
+        noise = self._noise() if any(path for path, _ in self.faults) else set()
+        return self._result(len(found), len(chosen), [text for path, text in self.faults if path not in noise])
+
+    def _noise(self) -> set[str]:
+        """The paths that differ between the ends of two undisturbed runs."""
+        self._back()
+        Run(self.script)
+        again = self._capture()
+        return {path for path in self.end.keys() | again.keys() if self.end.get(path) != again.get(path)}
 
     def _choose(self, found: list[Point]) -> list[Point]:
         """Of the script and what is its own, and of nodes/lib what no script before has shown."""
         shared = [point for point in found if "/nodes/lib/" in point[0]]
         own = [point for point in found if point not in shared]
+        if self.plan["own"]:
+            own = [point for point in own if not CHANGES_NOTHING.match(point[2])]
         fresh = [point for point in shared if point not in self.seen]
         self.seen.update(fresh)
         most = self.script.get("most", self.plan["own"]) if self.plan["own"] else 0
@@ -303,22 +313,22 @@ class Sweep:
         killed = Run(self.script, KILL, ":".join(point))
         if not killed.killed:
             return  # a command that this run did not come to: a loop or a wait that ended sooner
-        self.faults += [f"{where}: half: {fault}" for fault in self._halves(self._capture())]
+        self.faults += [(path, f"{where}: half: {fault}") for path, fault in self._halves(self._capture())]
         self._judge(f"{where}: then", Run(self.script))
 
     def _judge(self, where: str, run: Run) -> None:
         if run.code != 0:
-            self.faults.append(f"{where} it ended with {run.code}: {run.output}")
-        self.faults += [f"{where} {fault}" for fault in differences(self.end, self._capture(), self.noise)]
+            self.faults.append(("", f"{where} it ended with {run.code}: {run.output}"))
+        self.faults += [(path, f"{where} {fault}") for path, fault in differences(self.end, self._capture())]
 
-    def _halves(self, found: State) -> list[str]:
+    def _halves(self, found: State) -> list[tuple[str, str]]:
         """Paths that are neither as before nor as at the end."""
         faults = []
         for path, now in found.items():
-            free = ON_THE_WAY.search(path) or OWN.search(path) or self.loose.search(path) or path in self.noise
+            free = ON_THE_WAY.search(path) or OWN.search(path) or self.loose.search(path)
             before, end = self.base.get(path), self.end.get(path)
             if not free and now not in (before, end) and not self.varies.search(path):
-                faults.append(f"{path}: {now}, before {before}, at the end {end}")
+                faults.append((path, f"{path}: {now}, before {before}, at the end {end}"))
         return faults
 
     def _two_at_once(self) -> None:
@@ -328,8 +338,8 @@ class Sweep:
         for number, process in enumerate(running):
             if (code := process.wait(timeout=RUN_TIMEOUT_S)) != 0:
                 output = (BACKUP / f"output-{number}").read_text(errors="replace")[-1500:]
-                self.faults.append(f"two at once: one ended with {code}: {output}")
-        self.faults += [f"two at once: {fault}" for fault in differences(self.end, self._capture(), self.noise)]
+                self.faults.append(("", f"two at once: one ended with {code}: {output}"))
+        self.faults += [(path, f"two at once: {fault}") for path, fault in differences(self.end, self._capture())]
 
 
 def main(file: str) -> None:

@@ -1,4 +1,4 @@
-"""The node scripts on other distributions: bash, Python and systemd of each, on a root that debootstrap made.
+"""The node scripts on other distributions: bash, Python and systemd of each, on a root that mmdebstrap made.
 
 The whole setup of a head node and of a compute node, by load-bundle.sh, with the real acceptance program. The GPUs, EFA
 devices and NVMe of the compute node are the rehearsal's stand-ins; Slurm's commands give recorded answers. Prometheus

@@ -46,7 +46,7 @@ esac
 NODES = b"#!/bin/bash\nprintf 'n-1 idle\\nn-2 mixed\\nn-3 idle~\\n'\n"
 
 
-def plan(scripts: list[dict[str, Any]], own: int = 2, shared: int = 1, names: list[str] | None = None) -> bytes:
+def plan(scripts: list[dict[str, Any]], own: int = 1, shared: int = 1, names: list[str] | None = None) -> bytes:
     """What sweep.py is told: own and shared, how many commands of a script and of nodes/lib it kills at; names: scripts."""
     everything = os.environ.get("SLIPWAY_SWEEP") == "all"
     seed = int(os.environ.get("SLIPWAY_SWEEP_SEED", "1"))
@@ -65,7 +65,7 @@ def sweep(host: Host, scripts: list[dict[str, Any]], **chosen: Any) -> None:
     faults = [f"{result['name']}: {fault}" for result in results for fault in result["faults"]]
     assert faults == [], "\n".join(faults)
     assert [result["name"] for result in results] == [script["name"] for script in scripts]
-    assert all(result["kills"] > 1 for result in results)
+    assert all(result["kills"] > 0 for result in results)
 
 
 def steps(kind: str) -> list[dict[str, Any]]:
@@ -74,9 +74,7 @@ def steps(kind: str) -> list[dict[str, Any]]:
     files = [path for path, _ in steps_of(kind) if kind == "headnode" or kind in path.parts]  # those of both kinds once
     for number, step in enumerate(files):
         argv = [f"{CURRENT}/{step.relative_to(ROOT)}"]
-        entry = {"name": f"{kind}/{step.name}", "argv": argv, "reset": number == 0}
-        # Those that unpack 100 MB each time take as long as five others.
-        found.append(entry | ({"most": 2} if step.stem in ("15-node-exporter", "20-prometheus") else {}))
+        found.append({"name": f"{kind}/{step.name}", "argv": argv, "reset": number == 0})
     return found
 
 
@@ -149,7 +147,7 @@ def test_the_bootstrap_action_from_the_parameter_to_the_last_record(node: Host, 
         "/fsx/scripts /fsx/config /fsx/containers /fsx/nccl /fsx/logs"
     )
     argv = LOAD.format(kind=kind).split()
-    sweep(node, [{"name": f"{kind} bootstrap action", "argv": argv, "at_once": True}], own=10, shared=5)
+    sweep(node, [{"name": f"{kind} bootstrap action", "argv": argv, "at_once": True}], own=5, shared=3)
 
 
 # A killed run is ended with everything it started: a unit's processes are one control group.
@@ -213,7 +211,7 @@ def user_scripts(host: Host, work: Path) -> dict[str, dict[str, Any]]:
             "argv": ["bash", "/fsx/nccl/install-nccl-shared.sh", "v2.28.7-1", "v1.17.2-aws", "/fsx"],
             "varies": "/nccl/versions/.*",
             "at_once": True,
-            "most": 5,
+            "most": 3,
         },
         "apply-nccl-to-running-nodes.sh": {
             "argv": ["bash", "/fsx/nccl/apply-nccl-to-running-nodes.sh"],
@@ -229,4 +227,4 @@ def test_each_script_that_users_run(host: Host, tmp_path: Path) -> None:
     table = user_scripts(host, tmp_path)
     found = {path.name for path in (ROOT / "headnode/user").glob("*.sh") if path.stat().st_mode & 0o111}
     assert found == table.keys(), "a way to run each script that users run"
-    sweep(host, [{"name": name, **entry} for name, entry in table.items()], own=3, shared=1)
+    sweep(host, [{"name": name, **entry} for name, entry in table.items()], own=2, shared=1)
