@@ -48,9 +48,15 @@ test-quick: ## The tests that need no root and little time (below a minute)
 
 check: ## Formatting, types, import directions, shell scripts
 	@tools/setup.sh test
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-rest
+	@.venv-test/bin/python tools/report.py
+
+check-types:
+	.venv-test/bin/mypy
+
+check-rest:
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
-	.venv-test/bin/mypy
 	.venv-test/bin/lint-imports
 	.venv-test/bin/python tools/circles.py
 	.venv-test/bin/vermin --quiet --no-tips --target=3.9- acceptance gpusuite nodes headnode compute # the nodes' own Python
@@ -59,7 +65,6 @@ check: ## Formatting, types, import directions, shell scripts
 	.venv-test/bin/python -m slipway.documentation --check
 	.venv-test/bin/shellcheck -x $(SCRIPTS)
 	.venv-test/bin/shfmt -d -i 2 -ci $(SCRIPTS)
-	@.venv-test/bin/python tools/report.py
 
 test-gpu-suite: ## The GPU suite's programs with torch on the CPU (gloo), in their own environment of 1 GB
 	@tools/setup.sh test gpu-suite
