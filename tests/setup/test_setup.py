@@ -259,7 +259,7 @@ def test_an_unknown_part_is_a_fault(machine: Machine) -> None:
 def test_a_path_with_blanks_and_quotes(tmp_path: Path) -> None:
     """The real Python and pip: what is wrong with such a path is wrong in the scripts that they write."""
     machine = Machine(tmp_path, checkout="sp ace's")
-    for name in ("slipway", "acceptance", "stacks", "nodes", "headnode", "compute", "templates", "clusters", "app.py",
+    for name in ("slipway", "acceptance", "gpusuite", "stacks", "nodes", "headnode", "compute", "templates", "clusters", "app.py",
                  "cdk.json", "README.md", "LICENSE"):  # fmt: skip
         (machine.checkout / name).symlink_to(ROOT / name)
     (machine.checkout / "requirements.txt").write_text("# none: they come by PYTHONPATH\n", encoding="utf-8")

@@ -347,6 +347,7 @@ def test_its_own_storage_is_handed_over_by_id(clusters: dict[str, Cluster]) -> N
     file_system, volume = before["storage/FileSystem"], before["storage/HomeVolume"]
     ids = {"storage.fsx": {"file_system_id": file_system}, "storage.home": {"kind": "ebs", "volume_id": volume}}
     handed = applied(mine, ids)
+    kept = storage_of(cluster.standing)
     assert cluster.deploy(handed) == ""
     after = cluster.resources()
     gone = set(before) - set(after)
@@ -358,17 +359,17 @@ def test_its_own_storage_is_handed_over_by_id(clusters: dict[str, Cluster]) -> N
         back = cluster.deploy(applied(handed, {change: mine["storage"][change.removeprefix("storage.")]}))
         assert back == f"storage: Export ml-storage:{key} {IN_USE} ml-cluster"
         assert cluster.resources() == after
-    assert kept_storage(cluster.standing) == ({file_system}, {volume}, {file_system})
+    assert {file_system, volume} <= kept
+    assert storage_of(cluster.standing) == kept
     cluster.data = handed
 
 
-def kept_storage(standing: Standing) -> tuple[set[str], set[str], set[str]]:
-    """The file systems that the cluster made, the volumes, and the file systems of the associations."""
+def storage_of(standing: Standing) -> set[str]:
+    """The ids of all file systems, associations and volumes."""
     fsx, ec2 = standing.aws.clients("fsx"), standing.aws.clients("ec2")
     systems = {item["FileSystemId"] for item in fsx.describe_file_systems()["FileSystems"]}
-    linked = {item["FileSystemId"] for item in fsx.describe_data_repository_associations()["Associations"]}
-    volumes = {item["VolumeId"] for item in ec2.describe_volumes()["Volumes"]}
-    return systems - {SITE["storage"]["fsx"]["file_system_id"]}, volumes, linked
+    linked = {item["AssociationId"] for item in fsx.describe_data_repository_associations()["Associations"]}
+    return systems | linked | {item["VolumeId"] for item in ec2.describe_volumes()["Volumes"]}
 
 
 @pytest.mark.parametrize("off", [{"observability.prometheus": False}, {"observability.alert_email": None}], ids=str)
