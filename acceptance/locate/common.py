@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 
+from acceptance.locate.level import Spread
 from acceptance.locate.measurements import Measurements
 from acceptance.locate.model import Result
 from acceptance.locate.switches import Switches
 
 Pair = frozenset[str]
+_SAME = 1.04  # ratio of two bandwidths that likely have the same cause
 _LARGE = 0.2  # share of the good nodes
 _MANY = 0.1  # share of the pairs of good nodes that are bad, once each, by no chance
 
@@ -20,11 +24,12 @@ _MANY = 0.1  # share of the pairs of good nodes that are bad, once each, by no c
 class Common:
     """What the pairs of good nodes show in one collective; made by `common_of`.
 
-    fine: the bandwidths of good nodes with each other. bad: the pairs that were always bad, and that no switch
-    explains. erratic: nodes that are good with some and bad with others. across: the bad pairs between groups of nodes
-    that are joined by good pairs; component: the name of each good node's group.
+    spread: how far the good pairs spread. fine: the bandwidths of good nodes with each other. bad: the pairs that were
+    always bad, and that no switch explains. erratic: nodes that are good with some and bad with others. across: the bad
+    pairs between groups of nodes that are joined by good pairs; component: the name of each good node's group.
     """
 
+    spread: Spread
     fine: list[float] = field(default_factory=list)
     bad: dict[Pair, list[Result]] = field(default_factory=dict)
     erratic: dict[str, list[Result]] = field(default_factory=dict)
@@ -54,7 +59,23 @@ class Common:
         for node, name in self.component.items():
             members[name].append(node)
         ends = {self.component[node] for pair in self.across for node in pair}
-        return [members[name] for name in ends if len(members[name]) >= max(2, _LARGE * len(self.component))]
+        least = max(2, _LARGE * len(self.component))
+        return [some for name, some in members.items() if name in ends and len(some) >= least]
+
+    def as_bad(self, bad: Result) -> Iterator[Pair]:
+        """The pairs of good nodes that are as bad with each other as this one: their cause may be the same."""
+        for index in range(bisect_left(self._ranked, bad.value / _SAME, key=itemgetter(0)), len(self._ranked)):
+            value, outcome, pair = self._ranked[index]
+            if value > bad.value * _SAME:
+                return
+            if outcome == bad.outcome:
+                yield pair
+
+    @cached_property
+    def _ranked(self) -> list[tuple[float, str, Pair]]:
+        """The bad pairs by the best that each reached."""
+        tops = ((pair, max(some, key=lambda result: result.value)) for pair, some in self.bad.items())
+        return sorted(((top.value, top.outcome, pair) for pair, top in tops), key=itemgetter(0))
 
     def links(self) -> dict[Pair, list[Result]]:
         """The bad pairs that may be links: neither between islands, nor of an erratic node."""
@@ -68,39 +89,32 @@ def common_of(measured: Measurements, switches: Switches, collective: str) -> Co
     fine: list[float] = []
     bad: dict[Pair, list[Result]] = {}
     once: dict[Pair, list[Result]] = {}
-    joined = Joined()
     for pair, some in met.items():
         top = max(some, key=lambda result: result.value)
         if measured.good(top):
             low = [result for result in some if not measured.good(result)]
             fine.append(min(result.value for result in some if result not in low))
-            joined.join(pair)
             if low:
                 once[pair] = low
         elif pair <= good and not switches.explain(some[0]):
             bad[pair] = some
-    fine.sort()  # once: `distinct` looks at them for each pair
+    spread = measured.spread(collective, fine)
     if not bad:
-        return Common(fine, bad)
-    component = {node: joined.root(node) for node in good}
-    plain = {pair: some for pair, some in bad.items() if measured.distinct([max(one.value for one in some)], fine)}
+        return Common(spread, fine, bad)
+    nodes = [node for node in measured.fleet.nodes if node in good]
+    sets, _ = _joined(nodes, ((pair, False) for pair, some in met.items() if any(map(measured.good, some))))
+    component = {node: next(iter(sets[node])) for node in nodes}
+    plain = {pair: some for pair, some in bad.items() if spread.excludes([max(one.value for one in some)])}
     own = {pair: some for pair, some in plain.items() if measured.crossing(some[0]) is None}
     across = {pair: some for pair, some in own.items() if len({component[node] for node in pair}) > 1}
-    found = Common(fine, bad, {}, across, component)
+    found = Common(spread, fine, bad, {}, across, component)
     inner = {pair: some for pair, some in plain.items() if pair not in across} if found.split else plain
     bad_runs = {
         **inner,
-        **{pair: some for pair, some in once.items() if measured.distinct([max(one.value for one in some)], fine)},
+        **{pair: some for pair, some in once.items() if spread.excludes([max(one.value for one in some)])},
     }
-    erratic = _erratic(
-        {pair: some for pair, some in bad_runs.items() if switches.cleared.issuperset(_ends(measured, some))}
-    )
-    return Common(fine, bad, erratic, across, component)
-
-
-def _ends(measured: Measurements, some: list[Result]) -> tuple[str, ...]:
-    """The two switches that a pair crosses: as long as no good pair left both, the switches may be the cause."""
-    return measured.crossing(some[0]) or ()
+    erratic = _erratic({pair: some for pair, some in bad_runs.items() if switches.innocent(some[0])})
+    return Common(spread, fine, bad, erratic, across, component)
 
 
 def _erratic(pairs: dict[Pair, list[Result]]) -> dict[str, list[Result]]:
@@ -124,59 +138,49 @@ def _cover(pairs: dict[Pair, list[Result]]) -> dict[str, list[list[Result]]]:
     return chosen
 
 
-class Joined:
-    """Nodes joined to sets, each with whether it is on the same side as its set's root."""
+Sides = dict[str, dict[str, bool]]
 
-    def __init__(self) -> None:
-        self._up: dict[str, tuple[str, bool]] = {}
-        self.contradiction = False
 
-    def root(self, node: str) -> str:
-        """The node that names the set of a node."""
-        return self.side(node)[0]
+def _joined(nodes: Iterable[str], pairs: Iterable[tuple[Pair, bool]]) -> tuple[Sides, bool]:
+    """Join nodes to sets by pairs that are on the same side, or apart; return them, and whether the pairs fit to two.
 
-    def side(self, node: str) -> tuple[str, bool]:
-        """The root of a node's set, and whether the node is on the other side than the root."""
-        path, other = [], False
-        while node in self._up:
-            path.append(node)
-            node = self._up[node][0]
-        for one in reversed(path):
-            other ^= self._up[one][1]
-            self._up[one] = (node, other)
-        return node, other
-
-    def join(self, pair: Iterable[str], apart: bool = False) -> None:
-        """Note that two nodes are on the same side, or on different ones."""
-        (first, one), (second, other) = (self.side(node) for node in sorted(pair))
-        if first == second:
-            self.contradiction |= (one ^ other) != apart
-        else:
-            self._up[second] = (first, one ^ other ^ apart)
+    A set has its nodes, each with whether it is on the other side than the set's first.
+    """
+    sets = {node: {node: False} for node in nodes}
+    fit = True
+    for (first, second), apart in pairs:
+        large, small = sets[first], sets[second]
+        other = large[first] ^ small[second] ^ apart
+        if large is small:
+            fit = fit and not other
+            continue
+        if len(large) < len(small):
+            large, small = small, large
+        large.update((node, side ^ other) for node, side in small.items())
+        sets.update(dict.fromkeys(small, large))
+    return sets, fit
 
 
 def islands_of(measured: Measurements, collective: str, found: Common) -> tuple[tuple[str, ...], ...]:
     """The islands by name: two, if each pair fits to two sides, else those that are proven by good pairs."""
-    sides, same = Joined(), Joined()
+    pairs = []
     for pair, some in measured.met[collective].items():
-        top = max(result.value for result in some)
-        if top >= measured.bound(some[0]):
-            sides.join(pair)
-            same.join(pair)
-        elif measured.distinct([top], found.fine):
-            sides.join(pair, apart=True)
-    in_pairs = [node for node in measured.fleet.nodes if node in measured.pairs[collective]]
-    two = list(_sets(sides.side, in_pairs))
-    if not sides.contradiction and len({sides.root(node) for node in in_pairs}) == 1 and len(two) == 2:
-        proven = {sides.side(node) for node in in_pairs if node in measured.good_in[collective]}
-        if len(proven) == 2:
-            return tuple(sorted(two, key=len, reverse=True))
-    return tuple(sorted(_sets(same.root, in_pairs), key=len, reverse=True))
+        top = max(some, key=lambda result: result.value)
+        if measured.good(top) or found.spread.excludes([top.value]):
+            pairs.append((pair, not measured.good(top)))
+    nodes = [node for node in measured.fleet.nodes if node in measured.pairs[collective]]
+    sets, fit = _joined(nodes, pairs)
+    whole = sets[nodes[0]]
+    two = list(_sets(whole, nodes)) if fit and len(whole) == len(nodes) else []
+    if len(two) == 2 and len({whole[node] for node in nodes if node in measured.good_in[collective]}) == 2:
+        return tuple(sorted(two, key=len, reverse=True))
+    name = {node: found.component.get(node, node) for node in nodes}
+    return tuple(sorted(_sets(name, nodes), key=len, reverse=True))
 
 
-def _sets(name: Callable[[str], object], nodes: list[str]) -> Iterator[tuple[str, ...]]:
+def _sets(name: Mapping[str, object], nodes: list[str]) -> Iterator[tuple[str, ...]]:
     """The sets of two nodes or more, by the name of each node's set."""
     sets: dict[object, list[str]] = defaultdict(list)
     for node in nodes:
-        sets[name(node)].append(node)
+        sets[name[node]].append(node)
     return (tuple(some) for some in sets.values() if len(some) > 1)

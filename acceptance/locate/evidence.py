@@ -14,7 +14,7 @@ from statistics import median
 from acceptance.locate.common import Common, common_of
 from acceptance.locate.doubts import Candidate, Court, kind_of_nodes
 from acceptance.locate.level import TINY
-from acceptance.locate.measurements import CONFIRMATIONS, Measurements, measurements_of
+from acceptance.locate.measurements import SURE, Measurements, measurements_of
 from acceptance.locate.model import Fleet, Result, Rules
 from acceptance.locate.switches import Switches, switches_of
 
@@ -54,16 +54,21 @@ class Evidence:
 
     @cached_property
     def excused(self) -> dict[str, set[str]]:
-        """By collective, the nodes that are good in another one, and bad in this one only with the accused."""
+        """By collective, the nodes that are good in another one, and bad in this one only for known reasons."""
         good_in = self.measured.good_in
         return {
             collective: {
                 node
                 for node in set().union(*(good_in[other] for other in good_in if other != collective))
-                if node not in good and all(one.partner(node) in self.accused for one in self._met(node, collective))
+                if node not in good and all(self._has_a_reason(node, one) for one in self._met(node, collective))
             }
             for collective, good in good_in.items()
         }
+
+    def _has_a_reason(self, node: str, bad: Result) -> bool:
+        pair = frozenset(bad.nodes)
+        linked = any((other, pair) in some for some in (self.links, self.open_links) for other in self.common)
+        return linked or bad.partner(node) in self.accused or self.switches.explain(bad)
 
     def _met(self, node: str, collective: str) -> list[Result]:
         return self.measured.pairs[collective].get(node, [])
@@ -110,10 +115,13 @@ def evidence_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Eviden
     courts = {}
     doubts: dict[tuple[str, str], str] = {}
     accused_by_pairs: set[tuple[str, str]] = set()
+    kinds = {collective: _kind(measured, common[collective], some) for collective, some in peers.items()}
+    of_a_kind = set().union(*kinds.values())
     for collective, some in peers.items():
         elsewhere = _elsewhere(measured, switches, collective, some)
-        kind = _kind(measured, common[collective], some)
-        court = courts[collective] = Court(measured, common[collective], split, kind, some, elsewhere)
+        court = courts[collective] = Court(
+            measured, common[collective], common, split, kinds[collective], of_a_kind, some, elsewhere
+        )
         for one in (one for one in some if one.proofs):
             reason = court.doubt(one)
             if reason is None:
@@ -125,32 +133,29 @@ def evidence_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Eviden
     open_links: dict[Link, list[Result]] = {}
     for collective, found in common.items():
         for pair, runs in found.links().items() if not split else ():
-            sure = len(runs) >= CONFIRMATIONS and _ends_are_good(measured, collective, pair, runs, found)
-            if (
-                sure
-                or (collective, 2) in rules.limits
-                or measured.distinct([max(one.value for one in runs)], found.fine)
-            ):
+            sure = len(runs) >= SURE and ends_are_good(measured, collective, pair, found)
+            if sure or (collective, 2) in rules.limits or found.spread.excludes([max(one.value for one in runs)]):
                 (links if sure else open_links)[collective, pair] = runs
     return Evidence(measured, switches, common, courts, accused_by_pairs, accused, doubts, links, open_links)
 
 
 def _proofs(measured: Measurements, switches: Switches, node: str, collective: str) -> list[Result]:
     """The bad pairs of a node with good nodes; between two switches only where good pairs left both."""
-    proofs = []
-    for result in measured.against_good(node, collective):
-        ends = measured.crossing(result)
-        if not switches.explain(result) and (ends is None or switches.cleared.issuperset(ends)):
-            proofs.append(result)
-    return proofs
+    own = measured.against_good(node, collective)
+    return [result for result in own if not switches.explain(result) and switches.innocent(result)]
 
 
 def _peers(measured: Measurements, switches: Switches, collective: str) -> list[Candidate]:
-    """The nodes without a good pair."""
+    """The nodes without a good pair; not those that are good in another collective and met only bad nodes in this."""
     good, alone = measured.good_in[collective], measured.alone_bad
     nodes = [node for node in measured.pairs[collective] if node not in good and node not in alone]
     nodes = [node for node in nodes if not switches.represents(node, collective)]
-    return [Candidate(node, collective, _proofs(measured, switches, node, collective)) for node in nodes]
+    fine = set().union(*(some for other, some in measured.good_in.items() if other != collective))
+    found = [
+        Candidate(node, collective, _proofs(measured, switches, node, collective), measured.pairs[collective][node])
+        for node in nodes
+    ]
+    return [one for one in found if one.proofs or one.node not in fine]
 
 
 def _elsewhere(
@@ -162,27 +167,26 @@ def _elsewhere(
     runs: dict[str, list[Result]] = {}
     for node in [one.node for one in peers] if others else ():
         met = [result for by_node in others for result in by_node.get(node, ()) if result.partner(node) in good]
-        runs[node] = [one for one in met if not measured.good(one) and not switches.explain(one)]
+        # A good pair in another collective contradicts what is bad there, so that it is no proof.
+        if not any(map(measured.good, met)):
+            runs[node] = [one for one in met if not switches.explain(one) and switches.innocent(one)]
     return runs
 
 
 def _kind(measured: Measurements, common: Common, peers: list[Candidate]) -> list[str]:
     known = [one for one in peers if one.proofs]
-    if not common.fine or not any(
-        measured.distinct([result.value for result in one.proofs], common.fine) for one in known
-    ):
+    if not common.fine or not any(common.spread.excludes([result.value for result in one.proofs]) for one in known):
         return []
     return kind_of_nodes(known, median(common.fine), len(measured.fleet.nodes))
 
 
-def _ends_are_good(
-    measured: Measurements, collective: str, pair: frozenset[str], some: list[Result], found: Common
-) -> bool:
+def ends_are_good(measured: Measurements, collective: str, pair: frozenset[str], found: Common) -> bool:
     """Whether each end of a bad pair was good, after it was bad, with a third node that is good with the other end.
 
     Else one end may be bad at times, or with some nodes only.
     """
-    if not measured.distinct([max(result.value for result in some)], found.fine):
+    some = measured.met[collective][pair]
+    if not found.spread.excludes([max(result.value for result in some)]):
         return False
     own = measured.pairs[collective]
     partners = {node: {one.partner(node) for one in own[node] if measured.good(one)} for node in pair}

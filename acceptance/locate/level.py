@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import median
 
@@ -11,17 +12,12 @@ from acceptance.locate.model import Result, Rules
 _MADS = 6.0  # distance from the healthy level, in scaled median absolute deviations, that is no noise
 TINY = 1e-12  # GB/s, smallest positive bound: any launch that finished passes when nothing else is known
 _FEW = 16  # values from which on the healthy must be an eighth of all
-_FEW_FINE, _WIDE_GAP = 4, 0.11  # below so many good values a gap must be such a share of their level
+_FEW_FINE, _WIDE_GAP = 4, 0.15  # below so many good values a gap must be such a share of their level
+_WIDEST_GAP = 0.25  # the same for a single one, where no limit is missed
 _SPREADS_OF_FEW, _SPREADS = 3, 2  # a gap is so many times as wide as good values spread: of fewer than _FEW, of more
 _EDGE = 10  # values of which the highest and the lowest tenth may be odd ones
 
-Kind = tuple[str, str, int]
 Nodes = frozenset[str]
-
-
-def kind_of(result: Result) -> Kind:
-    """What may be compared with each other: the same kind, collective and, to a factor of two, number of nodes."""
-    return result.kind, result.collective, len(result.nodes).bit_length()
 
 
 @dataclass(frozen=True)
@@ -103,17 +99,34 @@ def bound_of(results: list[Result], rules: Rules) -> Bound:
     return Bound(max(limit or 0.0, relative, TINY), level, support, limit, odd)
 
 
-def distinct(own: list[float], fine: list[float]) -> bool:
-    """Whether the gap between the values of an accused and those of the good is wider than either spreads.
+@dataclass(frozen=True)
+class Spread:
+    """How far the good values spread. low: the lowest of them; gap: a value that is further below is no spread."""
 
-    Of more than ten good values the highest and lowest tenth are left out; a few values do not show how far healthy
-    ones spread, so that the gap must be wide.
+    low: float
+    gap: float
+
+    def excludes(self, own: list[float]) -> bool:
+        """Whether values are further below the good ones than either spread."""
+        return self.low - max(own) > max(self.gap, max(own) - min(own))
+
+
+ANYTHING_BAD = Spread(math.inf, 0.0)  # where a limit alone decides
+
+
+def spread_of(fine: list[float], limit: float | None) -> Spread:
+    """The spread of the good values.
+
+    Of more than ten the highest and lowest tenth are left out; a few values do not show how far healthy ones spread,
+    so that the gap must be wide, unless a known limit is missed as well.
     """
     fine = sorted(fine)
     cut = len(fine) // 10 if len(fine) > _EDGE else 0
     fine = fine[cut : len(fine) - cut]
     if not fine:
-        return False
-    times = _SPREADS_OF_FEW if len(fine) < _FEW else _SPREADS
-    least = _WIDE_GAP * fine[0] if len(fine) < _FEW_FINE else 0.0
-    return fine[0] - max(own) > max(times * (fine[-1] - fine[0]), max(own) - min(own), least)
+        return Spread(0.0, math.inf)
+    low, times = fine[0], _SPREADS_OF_FEW if len(fine) < _FEW else _SPREADS
+    gap = max(times * (fine[-1] - low), _WIDE_GAP * low if len(fine) < _FEW_FINE else 0.0)
+    if len(fine) == 1:
+        gap = low - max((1 - _WIDEST_GAP) * low, min(limit or 0.0, low - gap))
+    return Spread(low, gap)

@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from acceptance.locate.level import Bound, Kind, bound_of, distinct, kind_of
-from acceptance.locate.model import Fleet, Result, Rules
+from acceptance.locate.level import ANYTHING_BAD, Bound, Spread, bound_of, spread_of
+from acceptance.locate.model import Comparable, Fleet, Result, Rules
 
 CONFIRMATIONS = 2  # different nodes known to be good that a node must be bad with; bad runs of a link or a switch
-SURE = 3  # bad runs that it takes to accuse a node: with rare outliers two happen by chance in a large fleet
+SURE = 3  # bad runs that it takes to accuse a node or a link: two happen by chance in a large fleet
+_MILD = 0.75  # share of the healthy level: a loss of less than a quarter may be chance, unless each run is alike
+_ALIKE = 1.03  # five times what pairs spread
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Measurements:
     rules: Rules
     results: list[Result]
     rounds: int
-    bounds: dict[Kind, Bound]
+    bounds: dict[Comparable, Bound]
     alone: dict[str, list[Result]]
     alone_bad: set[str]
     accused_alone: set[str]
@@ -41,15 +43,22 @@ class Measurements:
 
     def good(self, result: Result) -> bool:
         """Whether a result is as it should be."""
-        return result.value >= self.bounds[kind_of(result)].below
+        return result.value >= self.bounds[result.comparable].below
 
-    def distinct(self, own: list[float], fine: list[float]) -> bool:
-        """Whether bad values are more than the spread of the good ones; a limit that alone decides needs no more."""
-        return not self.rules.relative or distinct(own, fine)
+    def spread(self, collective: str, fine: list[float]) -> Spread:
+        """How far these bandwidths of good pairs spread; a limit that alone decides needs no more."""
+        return spread_of(fine, self.rules.limits.get((collective, 2))) if self.rules.relative else ANYTHING_BAD
+
+    def sure(self, bad: list[Result]) -> bool:
+        """Whether these are so many bad runs that chance is no explanation."""
+        if len(bad) != SURE:
+            return len(bad) > SURE
+        shares = [result.value / (self.bounds[result.comparable].level or 1.0) for result in bad]
+        return min(shares) < _MILD or max(shares) <= _ALIKE * min(shares)
 
     def bound(self, result: Result) -> float:
         """The bus bandwidth in GB/s that this result is compared with."""
-        return self.bounds[kind_of(result)].below
+        return self.bounds[result.comparable].below
 
     def group(self, node: str) -> str | None:
         """The switch of a node, None where it is unknown."""
@@ -60,6 +69,12 @@ class Measurements:
         first, second = (self.group(node) for node in result.nodes)
         return (first, second) if first is not None and second is not None and first != second else None
 
+    def hidden(self, node: str, collective: str) -> list[str]:
+        """The nodes with which a node was good in another collective, and that it has not met in this one."""
+        others = (by_node.get(node, ()) for other, by_node in self.pairs.items() if other != collective)
+        fine = dict.fromkeys(one.partner(node) for some in others for one in some if self.good(one))
+        return [other for other in fine if frozenset((node, other)) not in self.met[collective]]
+
     def against_good(self, node: str, collective: str) -> list[Result]:
         """The bad pairs of a node with nodes known to be good."""
         good = self.good_in[collective]
@@ -69,9 +84,9 @@ class Measurements:
 def measurements_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Measurements:
     """Sort the results and judge each."""
     results = list(results)
-    by_kind: dict[Kind, list[Result]] = defaultdict(list)
+    by_kind: dict[Comparable, list[Result]] = defaultdict(list)
     for result in results:
-        by_kind[kind_of(result)].append(result)
+        by_kind[result.comparable].append(result)
     bounds = {kind: bound_of(some, rules) for kind, some in by_kind.items()}
     collectives = dict.fromkeys([*rules.pairs, *(result.collective for result in results if result.kind == "pair")])
     alone: dict[str, list[Result]] = defaultdict(list)
@@ -80,7 +95,7 @@ def measurements_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Me
     met: dict[str, dict[frozenset[str], list[Result]]] = {one: defaultdict(list) for one in collectives}
     passed: set[str] = set()
     for result in results:
-        good = result.value >= bounds[kind_of(result)].below
+        good = result.value >= bounds[result.comparable].below
         if result.kind == "alone":
             alone[result.nodes[0]].append(result)
             passed.update(result.nodes if good else ())
@@ -91,6 +106,7 @@ def measurements_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Me
             good_in[result.collective].update(result.nodes if good else ())
     # If more than three quarters are slow alone, no node is the cause: the software is, or a limit that does not fit.
     alone_bad = set(alone) - passed if len(passed) >= max(1, len(alone) // 4) else set()
-    accused_alone = {node for node in alone_bad if len(alone[node]) >= SURE}
     rounds = max((result.round for result in results), default=-1) + 1
-    return Measurements(fleet, rules, results, rounds, bounds, alone, alone_bad, accused_alone, pairs, good_in, met)
+    measured = Measurements(fleet, rules, results, rounds, bounds, alone, alone_bad, set(), pairs, good_in, met)
+    measured.accused_alone.update(node for node in alone_bad if measured.sure(alone[node]))
+    return measured

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from acceptance.scenario.model import LocateSettings
 from acceptance.text import named
 
 _NODES_NAMED = 16  # of a group, in words; report.json has them all
 KINDS = ("alone", "pair", "block", "rest")
+Comparable = tuple[str, str, int]
 OUTCOMES = {"ok": "measured", "hang": "hung", "failed": "failed", "wrong data": "gave wrong data"}
 
 
@@ -68,7 +70,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished launch. round: from 0; outcome: a key of OUTCOMES; busbw in GB/s, None unless ok; log: file name."""
+    """A finished launch.
+
+    round: from 0; outcome: a key of OUTCOMES; busbw in GB/s, None unless ok; log: file name; reason: the cause of a
+    failure or hang that the log names, empty where it names none.
+    """
 
     round: int
     kind: str
@@ -77,8 +83,14 @@ class Result:
     outcome: str
     busbw: float | None
     log: str = ""
+    reason: str = ""
 
-    @property
+    @cached_property
+    def comparable(self) -> Comparable:
+        """What results may be compared with each other: same kind, collective and, to a factor of two, size."""
+        return self.kind, self.collective, len(self.nodes).bit_length()
+
+    @cached_property
     def value(self) -> float:
         """The bus bandwidth to compare by: 0 where the launch gave none."""
         return self.busbw if self.outcome == "ok" and self.busbw is not None else 0.0

@@ -9,9 +9,10 @@ fails, parts of it. Two rounds of ring neighbours measure every link that a ring
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from acceptance.locate.blocks import next_blocks
-from acceptance.locate.evidence import Evidence, evidence_of
+from acceptance.locate.evidence import Evidence, ends_are_good, evidence_of
 from acceptance.locate.measurements import CONFIRMATIONS, SURE
 from acceptance.locate.model import Fleet, Launch, Result, Round, Rules, Verdict
 from acceptance.locate.round_builder import RoundBuilder, ring
@@ -87,7 +88,7 @@ def _alone_again(plan: RoundBuilder) -> None:
     measured = plan.evidence.measured
     for node in measured.fleet.nodes:
         own = measured.alone.get(node, [])
-        if node in measured.alone_bad and len(own) < SURE:
+        if node in measured.alone_bad and node not in measured.accused_alone:
             plan.add("alone", own[0].collective, node)
 
 
@@ -110,7 +111,7 @@ def _in_question(evidence: Evidence, collective: str) -> list[str]:
                 continue
         chosen.append(node)
     runs = {node: len(evidence.proofs(node, collective)) for node in chosen}
-    return sorted((node for node in chosen if runs[node] <= SURE), key=lambda node: runs[node])
+    return sorted((node for node in chosen if runs[node] <= SURE + 1), key=lambda node: runs[node])
 
 
 def _follow_up(evidence: Evidence) -> Round | None:
@@ -136,15 +137,15 @@ def _follow_up(evidence: Evidence) -> Round | None:
 
 
 def _with_each_other(plan: RoundBuilder, collective: str) -> None:
-    """Pair nodes that would be accused, and are slow alike, with each other: on an island they are fast so."""
+    """Pair nodes that would be accused with those with which they may be good: on an island they are fast so."""
     evidence = plan.evidence
     court = evidence.courts[collective]
     kind = set(court.kind[2 * _MOST_OF_KIND :])
     for one in court.peers:
-        if len(one.proofs) < CONFIRMATIONS or one.node in kind or not plan.free(one.node):
+        if not court.seems_bad(one) or one.node in kind or not plan.free(one.node):
             continue
         untried = evidence.common[collective].untried({result.partner(one.node) for result in one.proofs})
-        others = untried + [peer.node for peer in court.unmet(one) if peer.proofs]
+        others = chain(untried, (node for node, _ in court.unmet(one)))
         next((other for other in others if plan.new_pair(collective, one.node, other)), None)
 
 
@@ -167,18 +168,20 @@ def _other_neighbours(plan: RoundBuilder, collective: str) -> None:
 
 
 def _links_again(plan: RoundBuilder, collective: str) -> None:
-    """Repeat bad pairs of good nodes; then each end with a node that is good with the other end."""
+    """Repeat bad pairs of good nodes; then each end with a node that is good with the other end; then once more."""
     evidence = plan.evidence
     measured = evidence.measured
     for (measured_in, pair), some in evidence.open_links.items():
         if measured_in != collective:
             continue
-        if len(some) < CONFIRMATIONS:
+        repeated = len(some) >= CONFIRMATIONS
+        ends_good = repeated and ends_are_good(measured, collective, pair, evidence.common[collective])
+        if not repeated or (ends_good and len(some) < SURE):
             plan.add("pair", collective, *sorted(pair))
         ends = measured.crossing(some[0])
         for group in ends or ():
             _probe(plan, collective, group, ends or ())
-        if len(some) >= CONFIRMATIONS:
+        if repeated and not ends_good:
             first, second = sorted(pair)
             _third(plan, collective, first, second)
             _third(plan, collective, second, first)
@@ -188,9 +191,11 @@ def _third(plan: RoundBuilder, collective: str, node: str, other: str) -> None:
     """Pair one end of a bad link with a good partner of the other end, below the same switch if there is one."""
     measured = plan.evidence.measured
     near = [one.partner(other) for one in measured.pairs[collective][other] if measured.good(one)]
-    good = [one for one in plan.ring if one in measured.good_in[collective] and one != other]
-    near += sorted(good, key=lambda one: measured.group(one) != measured.group(other))[:8]
-    next((one for one in near if one != node and plan.new_pair(collective, node, one)), None)
+    if any(one != node and plan.new_pair(collective, node, one) for one in near):
+        return
+    good = [one for one in plan.ring if one in measured.good_in[collective] and one not in (node, other)]
+    good.sort(key=lambda one: measured.group(one) != measured.group(other))
+    next((one for one in good[:8] if plan.new_pair(collective, node, one)), None)
 
 
 def _second_look(plan: RoundBuilder, collective: str) -> None:
@@ -225,13 +230,14 @@ def _good_pairs(plan: RoundBuilder, collective: str) -> list[frozenset[str]]:
 def _probe(plan: RoundBuilder, collective: str, group: str, implicated: tuple[str, ...]) -> None:
     """Measure two more pairs that leave a switch, to others than those that are in doubt with it, if there are any."""
     evidence, measured = plan.evidence, plan.evidence.measured
-    if group in evidence.switches.cleared:
+    cleared = evidence.switches.cleared
+    if (collective, group) in cleared:
         return
     good = [node for node in plan.ring if node in measured.good_in[collective] and plan.free(node)]
     own = [node for node in good if measured.group(node) == group]
     others = [node for node in good if measured.group(node) not in (None, *implicated)]
     others = others or [node for node in good if measured.group(node) not in (None, group)]
-    spread = sorted(others, key=lambda node: measured.group(node) not in evidence.switches.cleared)
+    spread = sorted(others, key=lambda node: (collective, measured.group(node)) not in cleared)
     for node in own[1:3] if len(own) > 2 else own[:2]:
         next((other for other in spread if plan.new_pair(collective, node, other)), None)
 
@@ -245,7 +251,7 @@ def _cover_switches(plan: RoundBuilder) -> None:
     collective = measured.rules.pairs[-1]
     good = [node for node in plan.ring if node in measured.good_in[collective]]
     for group in dict.fromkeys(measured.fleet.groups.values()):
-        if group in evidence.switches.left:
+        if (collective, group) in evidence.switches.left:
             continue
         own = [node for node in good if measured.group(node) == group and plan.free(node)]
         others = [node for node in good if measured.group(node) not in (group, None) and plan.free(node)]

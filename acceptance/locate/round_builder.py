@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from acceptance.locate.evidence import Evidence
 from acceptance.locate.measurements import SURE
@@ -36,10 +36,16 @@ class RoundBuilder:
         met = self.evidence.measured.met[collective]
         return frozenset((first, second)) not in met and self.add("pair", collective, first, second)
 
+    def _met(self, first: str, second: str) -> bool:
+        """Whether two nodes have met, in whichever collective."""
+        pair = frozenset((first, second))
+        return any(pair in met for met in self.evidence.measured.met.values())
+
     def with_good(self, collective: str, nodes: list[str]) -> list[str]:
         """Pair each node with the nearest free one known to be good that it has not met; return those left over.
 
-        One of the same switch first, so that a slow uplink casts no doubt on a node.
+        First those with which it was good in another collective, then new ones; of these, those of the same switch
+        first, so that a slow uplink casts no doubt on a node.
         """
         measured = self.evidence.measured
         group = measured.group
@@ -52,8 +58,11 @@ class RoundBuilder:
             if not self.free(node):
                 continue
             pools = [places] if group(node) is None else [of_switch.get(group(node), []), places]
-            near = (self.ring[place] for pool in pools for place in self._nearest(pool, self._place[node]))
-            partner = next((other for other in near if self.new_pair(collective, node, other)), None)
+            partner = next(
+                (one for one in measured.hidden(node, collective) if self.new_pair(collective, node, one)), None
+            )
+            partner = partner or self._partner(collective, node, pools, self._met)
+            partner = partner or self._partner(collective, node, pools)
             if partner is None and len(measured.good_in[collective]) <= SURE:  # so few that it has met them all
                 partner = next((one for one in self.ring if one in measured.good_in[collective] and self.free(one)), "")
                 partner = partner if partner and self.add("pair", collective, node, partner) else None
@@ -64,6 +73,14 @@ class RoundBuilder:
                 places.remove(self._place[taken])
                 of_switch[group(taken)].remove(self._place[taken])
         return left
+
+    def _partner(
+        self, collective: str, node: str, pools: list[list[int]], but: Callable[[str, str], bool] | None = None
+    ) -> str | None:
+        """Pair a node with the nearest one of the pools that it has not met, but with none of the excepted."""
+        near = (self.ring[place] for pool in pools for place in self._nearest(pool, self._place[node]))
+        fit = (other for other in near if but is None or not but(node, other))
+        return next((other for other in fit if self.new_pair(collective, node, other)), None)
 
     def _nearest(self, pool: list[int], place: int) -> Iterator[int]:
         """The places of a sorted pool by their distance from one on the ring, without that one."""

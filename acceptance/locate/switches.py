@@ -19,7 +19,8 @@ class Switches:
 
     inside, uplinks, paths: the accused, with the results that show it. inside_level: by collective and switch, what
     the nodes reach of a switch that may be slow for all of them. unmet: nodes that are slow alike, but may be fast with
-    each other. cleared: switches that a good pair of nodes left; left: those that any pair of good nodes left.
+    each other. cleared: switches, with the collective, that a good pair of nodes left; left: those that any pair of
+    good nodes left.
     """
 
     measured: Measurements
@@ -28,8 +29,8 @@ class Switches:
     unmet: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     uplinks: dict[str, list[Result]] = field(default_factory=dict)
     paths: dict[frozenset[str], list[Result]] = field(default_factory=dict)
-    cleared: set[str] = field(default_factory=set)
-    left: set[str] = field(default_factory=set)
+    cleared: set[tuple[str, str]] = field(default_factory=set)
+    left: set[tuple[str, str]] = field(default_factory=set)
 
     def _as_its_switch(self, value: float, group: str | None, collective: str) -> bool:
         """Whether a bandwidth is that of a switch that slows all its nodes; if that was not measured, it may be."""
@@ -43,6 +44,11 @@ class Switches:
             return False
         values = [result.value for result in self.measured.against_good(node, collective)]
         return not values or self._as_its_switch(max(values), group, collective)
+
+    def innocent(self, result: Result) -> bool:
+        """Whether no switch may be why a pair is bad: it crosses none, or good pairs left both."""
+        ends = self.measured.crossing(result) or ()
+        return self.cleared.issuperset((result.collective, group) for group in ends)
 
     def explain(self, result: Result) -> bool:
         """Whether an accused switch explains a bad pair."""
@@ -89,7 +95,8 @@ def _judge_inside(switches: Switches, group: str, collective: str, nodes: list[s
     if len(alike) < 2 or 2 * len(alike) < len(best):
         return
     level = switches.inside_level[collective, group] = median(best[node] for node in alike)
-    met = [r.value for pair, some in measured.met[collective].items() if pair <= set(alike) for r in some]
+    among = set(alike)
+    met = [r.value for pair, some in measured.met[collective].items() if pair <= among for r in some]
     if not level / _ALIKE <= max(met, default=0.0) <= level * _ALIKE:
         switches.unmet[collective, group] = alike
         return
@@ -114,8 +121,8 @@ def _find_uplinks(switches: Switches, collective: str) -> None:
     for result, ends in _crossing_results(measured, collective):
         for group in ends:
             (fine if measured.good(result) else bad)[group].append(result)
-    switches.cleared.update(fine)
-    switches.left.update(bad, fine)
+    switches.cleared.update((collective, group) for group in fine)
+    switches.left.update((collective, group) for group in (*bad, *fine))
     while True:
         open_bad = {
             group: [result for result in some if not switches.explain(result)]
@@ -141,7 +148,10 @@ def _find_paths(switches: Switches, collective: str) -> None:
     for result, ends in _crossing_results(measured, collective):
         if not switches.explain(result):
             between[frozenset(ends)].append(result)
+    two = len(set(measured.fleet.groups.values())) == CONFIRMATIONS
     for pair, results in between.items():
+        if not two and not switches.innocent(results[0]):
+            continue  # the uplink of one of the two may be the cause
         bad = [result for result in results if not measured.good(result)]
         nodes = {node for result in bad for node in result.nodes}
         wide = all(sum(measured.group(node) == group for node in nodes) > 1 for group in pair)

@@ -165,14 +165,16 @@ def _islands(evidence: Evidence) -> Iterator[GroupVerdict]:
             across = [one for some in found.across.values() for one in some]
             for nodes in islands_of(evidence.measured, collective, found)[:_NAMED]:
                 words = "good with each other, bad with those of the other groups: "
-                words += f"{_list(evidence, [one for one in across if not set(nodes).isdisjoint(one.nodes)])}; "
+                inside = set(nodes)
+                words += f"{_list(evidence, [one for one in across if not inside.isdisjoint(one.nodes)])}; "
                 words += "the switches, security groups or placement between the groups, no node"
                 yield GroupVerdict((), nodes, "island", _kind(across), words)
 
 
 def _kinds(evidence: Evidence) -> Iterator[GroupVerdict]:
     for collective, court in evidence.courts.items():
-        nodes = [node for node in evidence.measured.fleet.nodes if node in court.kind]
+        kind = set(court.kind)
+        nodes = [node for node in evidence.measured.fleet.nodes if node in kind]
         if nodes:
             proofs = [one for node in nodes for one in evidence.proofs(node, collective)]
             words = (
@@ -218,7 +220,8 @@ def words_of(evidence: Evidence, result: Result, node: str | None = None) -> str
     measured = evidence.measured
     partner = f" with {result.partner(node)}" if node is not None else ""
     if result.outcome != "ok":
-        return (f"{partner} " if partner else "").lstrip() + OUTCOMES.get(result.outcome, result.outcome)
+        cause = f" ({result.reason})" if result.reason else ""
+        return (f"{partner} " if partner else "").lstrip() + OUTCOMES.get(result.outcome, result.outcome) + cause
     bound = measured.bound(result)
     relation = ">=" if measured.good(result) else "<"
     return f"busbw={result.value:.4g} GB/s{partner} ({relation} {bound:.4g})"

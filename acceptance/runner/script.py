@@ -9,8 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from acceptance.runner.slurm import Node
 from acceptance.scenario.model import Scenario, Test
 
@@ -76,6 +74,8 @@ def common_values(scenario: Scenario, nodes: list[Node], collective: str, direct
 
 def render(template: str, values: Mapping[str, Any]) -> str:
     """Fill one of the templates of this package; a value that a template lacks is an error."""
+    import jinja2  # here, so that bench/locate runs with the standard library alone
+
     environment = jinja2.Environment(  # noqa: S701 - the output is a shell script: values pass `quote`, not HTML escapes
         loader=jinja2.FunctionLoader(source),
         undefined=jinja2.StrictUndefined,

@@ -103,9 +103,9 @@ class Search:
             return []
         results, reasons = [], set[str]()
         for index, (launch, log) in enumerate(zip(launches, logs)):
-            outcome, busbw, reason = _result(self.scenario, test, launch, self.directory / log, codes[index])
-            results.append(Result(number, launch.kind, collective, launch.nodes, outcome, busbw, log))
-            reasons.add(reason)
+            result, repair = _result(self.scenario, test, launch, self.directory / log, codes[index], number)
+            results.append(result)
+            reasons.add(f"{result.reason}. Hint: {repair}" if repair else result.reason)
         self.record.trouble = self.record.trouble or common_trouble([*self.record.results, *results], reasons)
         return results
 
@@ -208,23 +208,30 @@ def common_trouble(results: list[Result], reasons: set[str]) -> str | None:
     return f"every launch failed for the same reason: {reason}" if reason else None
 
 
-def _result(scenario: Scenario, test: Test, launch: Launch, path: Path, code: int) -> tuple[str, float | None, str]:
-    """The outcome by log and exit code (ok, hang, failed or 'wrong data'), the bus bandwidth in GB/s, and the reason.
+def _result(scenario: Scenario, test: Test, launch: Launch, path: Path, code: int, number: int) -> tuple[Result, str]:
+    """The result of a launch by its log and exit code, and the repair of the cause that its log names, if any.
 
-    The reason is empty where the log names none. A node alone uses no network, so its log is not checked for it.
+    A node alone uses no network, so its log is not checked for it.
     """
-    if code in TIMED_OUT:
-        return "hang", None, ""
+
+    def result(outcome: str, busbw: float | None = None, reason: str = "") -> Result:
+        return Result(number, launch.kind, test.collective, launch.nodes, outcome, busbw, path.name, reason)
+
     log = read_log(path)
+    cause = next((one for one in log.causes if not one.weak and not one.note), None)
+    reason, repair = (cause.cause, cause.repair) if cause else ("", "")
+    if code in TIMED_OUT:
+        return result("hang", reason=reason), repair
     count = len(launch.nodes)
     row = log.tables[0].row(test.max_bytes) if log.tables else None
     asked = replace(scenario, network=None) if count == 1 else scenario
     checks = judge_log(asked, test, log, count)
     bad = [c.name for c in checks if c.outcome == "fail" and not c.name.startswith("bandwidth")]
     if bad == ["data"]:
-        return "wrong data", None, ""
+        return result("wrong data"), ""
+    if code in NOTHING_RAN:
+        reason, _, repair = NOTHING_RAN[code].partition(". Hint: ")
+        return result("failed", reason=reason), repair
     if code or row is None or bad:
-        causes = [cause for cause in log.causes if not cause.weak and not cause.note]
-        named = f"{causes[0].cause}. Hint: {causes[0].repair}" if causes else ""
-        return "failed", None, NOTHING_RAN.get(code, named)
-    return "ok", measured_busbw(test.collective, count * scenario.gpus_per_node, row), ""
+        return result("failed", reason=reason), repair
+    return result("ok", measured_busbw(test.collective, count * scenario.gpus_per_node, row)), ""

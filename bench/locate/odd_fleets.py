@@ -232,7 +232,8 @@ PAIR = {"all_reduce": 487.0, "alltoall": 79.2}
 def _islands_named(site: Site, found: Search) -> list[str]:
     """At least one verdict must say that the cause is between nodes; a named island must lie within a real one."""
     named = [group for group in found.verdict.groups if group.where in ("island", "pairs", "kind", "alike")]
-    words = any("with each other" in one.evidence for one in found.verdict.nodes)  # of nodes that did not all meet
+    said = ("with each other", "what lies between")  # of nodes that did not all meet
+    words = any(text in one.evidence for one in found.verdict.nodes for text in said)
     wrong = [] if named or words else ["islands: not a word about them"]
     for group in named:
         if group.where == "island" and len({site.islands[node] for node in group.nodes}) > 1:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from acceptance.causes.table import known_causes
 from acceptance.limits import known_limits
-from acceptance.locate import Fleet, FullScale, Result, Round, Rules, Verdict, decide
-from acceptance.runner.search import _collectives, begin
+from acceptance.locate import Fleet, FullScale, Launch, Result, Round, Rules, Verdict, decide
+from acceptance.runner.search import _collectives, _result, begin
 from acceptance.scenario.model import LocateSettings, Scenario, Test
 
 LEVELS = {"all_reduce": 487.0, "alltoall": 79.2}  # GB/s of a healthy pair of p5.48xlarge, as in limits.json's sources
@@ -68,7 +70,9 @@ def switches(count: int, size: int) -> dict[str, str]:
 def test_one_bad_node_is_found_wherever_it_is(count: int, factor: float, rules: Rules) -> None:
     for position in range(count):
         found, verdict, lab = search(count, {f"n{position}": factor}, rules)
-        bad = {f"n{position}": "slow" if factor else "failed"}
+        # A single good pair does not show how far good pairs spread.
+        mild = count == 3 and factor > 0.75 and not rules.limits
+        bad = {f"n{position}": "suspect" if mild else "slow" if factor else "failed"}
         assert found == {**dict.fromkeys(names(count), "good"), **bad}
         assert verdict.links == verdict.groups == ()
         assert len(lab.results) <= 2 * count + 20
@@ -126,10 +130,11 @@ def test_a_bad_link_is_named_and_its_ends_are_good(count: int, factor: float) ->
         assert set(found.values()) == {"good"}
         (link,) = verdict.links
         assert set(link.nodes) == set(pair)
-        assert link.verdict == ("slow" if factor else "failed")
-        assert sum(set(result.nodes) == set(pair) for result in lab.results) == 2
+        runs = sum(set(result.nodes) == set(pair) for result in lab.results)
+        assert runs == 3 or (runs == 2 and count % 2)  # for some links of an odd number of nodes no round is left
+        assert link.verdict == ("suspect" if runs == 2 else "slow" if factor else "failed")
         for node in pair:
-            assert f"{node} reaches " in link.evidence
+            assert runs == 2 or f"{node} reaches " in link.evidence
 
 
 def test_two_rounds_measure_every_link_of_the_ring() -> None:
@@ -251,8 +256,23 @@ def test_evidence_names_partners_and_bound() -> None:
     assert ">= 7" in good
 
 
+def test_a_launch_that_fails_quotes_the_cause_of_its_log(tmp_path: Path) -> None:
+    row = next(row for row in known_causes() if row.id == "shm-full")
+    log, wanted = tmp_path / "locate-1-1.out", scenario(4, "all_reduce")
+    log.write_text(row.example + "\n", encoding="utf-8")
+    launch = Launch("pair", "all_reduce", ("n0", "n1"))
+    result, repair = _result(wanted, wanted.tests[0], launch, log, 1, 0)
+    assert (result.outcome, result.log, repair) == ("failed", log.name, row.repair)
+    assert result.reason == row.cause
+    hung, _ = _result(wanted, wanted.tests[0], launch, log, 124, 0)
+    assert (hung.outcome, hung.reason) == ("hang", result.reason)
+    verdict = decide(Fleet(("n0", "n1")), [result], replace(BOTH, max_rounds=1))
+    assert isinstance(verdict, Verdict)
+    assert f"failed ({row.cause})" in verdict.nodes[0].evidence
+
+
 def test_a_decision_for_1024_nodes_is_quick() -> None:
-    """0.2 s are allowed; the best of three, as the machine may be busy."""
+    """0.2 s of CPU are allowed; the best of three, as the machine may be busy."""
     groups = switches(1024, 512)
     _, _, lab = search(1024, crossing_nodes(groups), groups=groups)
     for number in range(len(lab.rounds) + 1):
@@ -266,9 +286,9 @@ def crossing_nodes(groups: dict[str, str]) -> dict[str, float]:
 
 
 def _seconds(fleet: Fleet, results: list[Result], rules: Rules) -> float:
-    started = time.perf_counter()
+    started = time.process_time()
     decide(fleet, results, rules)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def scenario(nodes: int, *collectives: str, gpus: int = 8, **settings: float) -> Scenario:
