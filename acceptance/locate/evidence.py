@@ -161,7 +161,7 @@ def _peers(measured: Measurements, switches: Switches, collective: str) -> list[
 def _elsewhere(
     measured: Measurements, switches: Switches, collective: str, peers: list[Candidate]
 ) -> dict[str, list[Result]]:
-    """The bad runs of each node in other collectives, with nodes that are good in this one."""
+    """The bad runs of each node in other collectives, with nodes that are good in this one and in that one."""
     good = measured.good_in[collective]
     others = [by_node for other, by_node in measured.pairs.items() if other != collective]
     runs: dict[str, list[Result]] = {}
@@ -169,7 +169,8 @@ def _elsewhere(
         met = [result for by_node in others for result in by_node.get(node, ()) if result.partner(node) in good]
         # A good pair in another collective contradicts what is bad there, so that it is no proof.
         if not any(map(measured.good, met)):
-            runs[node] = [one for one in met if not switches.explain(one) and switches.innocent(one)]
+            bad = [one for one in met if one.partner(node) in measured.good_in[one.collective]]
+            runs[node] = [one for one in bad if not switches.explain(one) and switches.innocent(one)]
     return runs
 
 
