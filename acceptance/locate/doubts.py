@@ -137,11 +137,11 @@ class Court:
             yield "good nodes are as slow with each other: the cause may be the same, and not this node"
         if 2 * len(good) <= self.fit:
             yield f"only {len(good)} of {self.fit} nodes have a good pair: too few to accuse others"
-        runs = proofs + self._together(one)
-        with_whom = {result.partner(one.node) for result in runs}
+        with_whom = partners | {result.partner(one.node) for result in self._together(one)}
         # Two partners may both be bad at times. Where few nodes are good, repeats with the same two must do.
-        if not self.measured.sure(runs) or len(with_whom) < min(SURE, len(good) - 1):
-            yield f"bad in {len(runs)} runs with {len(with_whom)} nodes only: too little to accuse it"
+        if not self.measured.sure(proofs) or len(with_whom) < min(SURE, len(good) - 1):
+            words = f"bad in {len(proofs)} runs with nodes known to be good, with {len(with_whom)} nodes in all"
+            yield f"{words}: too little to accuse it"
         for node, why in self.unmet(one):
             yield f"it did not meet {node}, {why}: the two may be good with each other"
         if not self.measured.bounds[one.proofs[0].comparable].sound:
