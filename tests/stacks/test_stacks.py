@@ -21,7 +21,13 @@ from tests.stacks.cloudwatch_rules import alarm_states, metric_value
 
 CUSTOM_RESOURCES = {"Custom::ClusterNameGuard", "Custom::PclusterCluster", "Custom::ClusterAcceptance"}
 # Actions that AWS cannot tie to a resource.
-WITHOUT_RESOURCE = {"aps:ListWorkspaces", "ssm:GetCommandInvocation", *SESSION_ACTIONS, *OLDER_AGENT_ACTIONS}
+WITHOUT_RESOURCE = {
+    "aps:ListWorkspaces",
+    "ec2:DescribeInstanceTopology",  # EC2's Describe actions take no resource (Service Authorization Reference)
+    "ssm:GetCommandInvocation",
+    *SESSION_ACTIONS,
+    *OLDER_AGENT_ACTIONS,
+}
 
 
 @pytest.fixture(params=["rehearsal", "every-part"])
@@ -90,6 +96,7 @@ CLI_CALLS = {
     "ecr get-login-password": set[str](),
     # Granted by ParallelCluster's own policy of the head node (3.16.1: pcluster/templates/cdk_builder_utils.py).
     "ec2 describe-capacity-reservations": set[str](),
+    "ec2 describe-instance-topology": {"ec2:DescribeInstanceTopology"},
 }
 # The CloudWatch agent writes logs, Prometheus sends metrics.
 AGENT_ACTIONS = {"logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents", "aps:RemoteWrite"}
