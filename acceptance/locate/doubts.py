@@ -137,9 +137,12 @@ class Court:
             yield "good nodes are as slow with each other: the cause may be the same, and not this node"
         if 2 * len(good) <= self.fit:
             yield f"only {len(good)} of {self.fit} nodes have a good pair: too few to accuse others"
-        with_whom = partners | {result.partner(one.node) for result in self._together(one)}
+        runs = proofs + self._together(one)
+        with_whom = {result.partner(one.node) for result in runs}
+        # A bad link and one slow run by chance are no proof, with a node that is bad itself besides.
+        proven = self.measured.sure(proofs) or sum(map(self.measured.severe, proofs)) >= CONFIRMATIONS
         # Two partners may both be bad at times. Where few nodes are good, repeats with the same two must do.
-        if not self.measured.sure(proofs) or len(with_whom) < min(SURE, len(good) - 1):
+        if not (proven and self.measured.sure(runs)) or len(with_whom) < min(SURE, len(good) - 1):
             words = f"bad in {len(proofs)} runs with nodes known to be good, with {len(with_whom)} nodes in all"
             yield f"{words}: too little to accuse it"
         for node, why in self.unmet(one):

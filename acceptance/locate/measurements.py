@@ -56,6 +56,10 @@ class Measurements:
         shares = [result.value / (self.bounds[result.comparable].level or 1.0) for result in bad]
         return min(shares) < _MILD or max(shares) <= _ALIKE * min(shares)
 
+    def severe(self, bad: Result) -> bool:
+        """Whether a bad run loses more than chance takes from a good one."""
+        return bad.value < _MILD * self.bounds[bad.comparable].level
+
     def bound(self, result: Result) -> float:
         """The bus bandwidth in GB/s that this result is compared with."""
         return self.bounds[result.comparable].below
