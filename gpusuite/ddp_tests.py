@@ -154,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sizes(arguments: argparse.Namespace) -> list[int]:
-    """The sizes in bytes. Raises ValueError for one that is not written as 4096, 64M or 1G."""
+    """Return the sizes in bytes. Raises ValueError if a size is not written as 4096, 64M or 1G."""
     if not arguments.sizes:
         return [4 * arguments.numel]
     found = []

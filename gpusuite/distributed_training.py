@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.nn import functional
 
 from gpusuite.networks import seeded, teacher_student
-from gpusuite.training import SEED, gradients_finite, improved
+from gpusuite.training import SEED, improved, train_step
 
 
 def train(device: Any, mode: str, epochs: int, steps: int, batch: int, rate: float) -> dict[str, Any]:
@@ -25,14 +24,9 @@ def train(device: Any, mode: str, epochs: int, steps: int, batch: int, rate: flo
     losses, finite = [], True
     for _ in range(epochs * steps):
         inputs = torch.randn(batch, 64, device=device, generator=generator)
-        with torch.no_grad():
-            wanted = teacher(inputs)
-        loss = functional.mse_loss(student(inputs), wanted)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        finite = finite and _finite(student)
-        optimizer.step()
-        losses.append(_average(loss.detach().clone()))
+        loss, good = train_step(student, teacher, optimizer, inputs)
+        finite = finite and good
+        losses.append(_average(loss.clone()))
     common = torch.randn(16, 64, device=device, generator=torch.Generator(device=device).manual_seed(SEED))
     with torch.no_grad():
         checksum = float(student(common).double().sum())
@@ -58,14 +52,6 @@ def _fsdp(student: Any) -> Any:
     if hasattr(fsdp, "fully_shard"):
         return fsdp.fully_shard(student)
     return fsdp.FullyShardedDataParallel(student)
-
-
-def _finite(student: Any) -> bool:
-    """Return whether the gradients are finite; a shard is looked at as this rank has it."""
-    local = [one.grad for one in student.parameters() if one.grad is not None]
-    if local and hasattr(local[0], "to_local"):
-        return all(bool(torch.isfinite(one.to_local()).all()) for one in local)
-    return gradients_finite(student)
 
 
 def _average(loss: Any) -> float:

@@ -45,17 +45,21 @@ def train(device: Any, steps: int, rate: float) -> tuple[list[float], bool]:
     losses, finite = [], True
     for _ in range(steps):
         inputs = torch.randn(256, 64, device=device, generator=generator)
-        with torch.no_grad():
-            wanted = teacher(inputs)
-        loss = functional.mse_loss(student(inputs), wanted)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        finite = finite and gradients_finite(student)
-        optimizer.step()
-        losses.append(float(loss.detach()))
+        loss, good = train_step(student, teacher, optimizer, inputs)
+        finite = finite and good
+        losses.append(float(loss))
     return losses, finite
 
 
-def gradients_finite(network: Any) -> bool:
-    """Return whether every gradient of the network is finite."""
-    return all(bool(torch.isfinite(one.grad).all()) for one in network.parameters() if one.grad is not None)
+def train_step(student: Any, teacher: Any, optimizer: Any, inputs: Any) -> tuple[Any, bool]:
+    """Train one step; return its loss, and whether all gradients were finite. Of a shard this rank's part counts."""
+    with torch.no_grad():
+        wanted = teacher(inputs)
+    loss = functional.mse_loss(student(inputs), wanted)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    gradients = [one.grad for one in student.parameters() if one.grad is not None]
+    parts = [one.to_local() if hasattr(one, "to_local") else one for one in gradients]
+    finite = all(bool(torch.isfinite(one).all()) for one in parts)
+    optimizer.step()
+    return loss.detach(), finite

@@ -18,32 +18,27 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the bundle
 
 from nodes.lib import env
+from nodes.lib.command import Run, reason, run
 from nodes.lib.state import put
 
 MESSAGE = Path("/run/slipway/block-end")
-SLURM_CONF = Path("/opt/slurm/etc/slurm.conf")
 PREFIX = "slipway-end-"
 TAIL_S = 1800.0  # EC2 ends the instances so long before the block's end
 AFTER_S = 3600.0  # and ParallelCluster, which asks every 10 minutes, has its own reservation when the block is over
 NOTICE_S = 86_400.0
-TIMEOUT_S = 30
 BLOCK = re.compile(r"([a-z][a-z0-9-]*)=(cr-[0-9a-f]+)=([0-9]+)")
 NAME = re.compile(rf"ReservationName=({PREFIX}\S+) StartTime=(\S+) EndTime=(\S+)")
-
-Run = Callable[..., str]
-"""Runs a command and returns its output; raises OSError or SubprocessError."""
 
 
 class Block(NamedTuple):
@@ -155,7 +150,7 @@ def notify(one: Hold, run: Run) -> None:
         try:
             run("scontrol", "notify", job, notice(one.queue, one.start))
         except subprocess.SubprocessError as error:
-            print(f"slipway: job {job} was not notified: {_reason(error)}")
+            print(f"slipway: job {job} was not notified: {reason(error)}")
 
 
 def main() -> int:
@@ -166,10 +161,10 @@ def main() -> int:
         ending = ends(_ask_ec2(values.get("REGION", ""), [one.reservation for one in wanted])) if wanted else {}
         MESSAGE.parent.mkdir(mode=0o755, exist_ok=True)
         put(MESSAGE, notices(wanted, ending, time.time()))
-        for fresh in hold(wanted, ending, time.time(), _run):
-            notify(fresh, _run)
+        for fresh in hold(wanted, ending, time.time(), run):
+            notify(fresh, run)
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
-        print(f"slipway: the end of the capacity blocks is not announced anew: {_reason(error)}")
+        print(f"slipway: the end of the capacity blocks is not announced anew: {reason(error)}")
         print("slipway-hint: on the head node: aws ec2 describe-capacity-reservations; scontrol show reservation")
         return 1
     return 0
@@ -177,23 +172,8 @@ def main() -> int:
 
 def _ask_ec2(region: str, ids: Iterable[str]) -> dict[str, Any]:
     command = ["aws", "ec2", "describe-capacity-reservations", "--region", region, "--output", "json"]
-    answer: dict[str, Any] = json.loads(_run(*command, "--capacity-reservation-ids", *ids))
+    answer: dict[str, Any] = json.loads(run(*command, "--capacity-reservation-ids", *ids))
     return answer
-
-
-def _reason(error: Exception) -> str:
-    """The last line of a command's error output, or of the exception."""
-    said = str(getattr(error, "stderr", "") or error).strip().splitlines()
-    return said[-1] if said else type(error).__name__
-
-
-def _run(*command: str) -> str:
-    environment = {**os.environ, "PATH": f"/opt/slurm/bin:/usr/local/bin:{os.environ.get('PATH', '/usr/bin:/bin')}"}
-    if "SLURM_CONF" not in environment and SLURM_CONF.exists():
-        environment["SLURM_CONF"] = str(SLURM_CONF)
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True, errors="replace"
-    ).stdout
 
 
 if __name__ == "__main__":

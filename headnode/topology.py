@@ -14,25 +14,21 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the bundle
 
 from nodes.lib import env, state
+from nodes.lib.command import Run, reason, run
 
 FILE = Path("/var/lib/slipway/topology.json")
 LOG = "journalctl -u slipway-topology"
-SLURM_CONF = Path("/opt/slurm/etc/slurm.conf")
-TIMEOUT_S = 30
 AT_ONCE = 100  # instance ids that DescribeInstanceTopology takes in one request
 
-Run = Callable[..., str]
-"""Runs a command and returns its output; raises OSError or SubprocessError."""
 Entry = dict[str, Any]
 
 
@@ -115,7 +111,7 @@ def refresh(path: Path, cluster: str, region: str, run: Run) -> tuple[str, bool]
         try:
             after = ask(wanted, cluster, region, run)
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            refused = f"; EC2 does not answer: {_reason(error)}"
+            refused = f"; EC2 does not answer: {reason(error)}"
     if after != before or not path.exists():
         state.put(path, json.dumps({"schema": 1, "source": "ec2:DescribeInstanceTopology", "nodes": after}) + "\n")
     return summary(after, wanted) + refused, not refused
@@ -125,30 +121,15 @@ def main() -> int:
     """Do all of it once; return the exit code."""
     values = env.read(env.NODE_ENV)
     try:
-        line, good = refresh(FILE, values.get("CLUSTER_NAME", ""), values.get("REGION", ""), _run)
+        line, good = refresh(FILE, values.get("CLUSTER_NAME", ""), values.get("REGION", ""), run)
     except (OSError, subprocess.SubprocessError) as error:
-        line, good = f"the network nodes are not asked for: {_reason(error)}", False
+        line, good = f"the network nodes are not asked for: {reason(error)}", False
     if state.read("topology").get("detail") != line:
         print(f"slipway: topology: {line}")
         if not good:
             print("slipway-hint: on the head node, as root: aws ec2 describe-instance-topology; sinfo")
         state.background("topology", "done", line, LOG)
     return 0 if good else 1
-
-
-def _reason(error: Exception) -> str:
-    """The last line of a command's error output, or of the exception."""
-    said = str(getattr(error, "stderr", "") or error).strip().splitlines()
-    return said[-1] if said else type(error).__name__
-
-
-def _run(*command: str) -> str:
-    environment = {**os.environ, "PATH": f"/opt/slurm/bin:/usr/local/bin:{os.environ.get('PATH', '/usr/bin:/bin')}"}
-    if "SLURM_CONF" not in environment and SLURM_CONF.exists():
-        environment["SLURM_CONF"] = str(SLURM_CONF)
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True, errors="replace"
-    ).stdout
 
 
 if __name__ == "__main__":

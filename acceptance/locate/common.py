@@ -64,7 +64,8 @@ class Common:
 
     def as_bad(self, bad: Result) -> Iterator[Pair]:
         """The pairs of good nodes that are as bad with each other as this one: their cause may be the same."""
-        for index in range(bisect_left(self._ranked, bad.value / _SAME, key=itemgetter(0)), len(self._ranked)):
+        start = bisect_left(self._ranked, (bad.value / _SAME, "", frozenset()))  # its `key` is not in Python 3.9
+        for index in range(start, len(self._ranked)):
             value, outcome, pair = self._ranked[index]
             if value > bad.value * _SAME:
                 return

@@ -110,7 +110,7 @@ class Court:
         return [result for by_node in self.measured.pairs.values() for result in by_node.get(one.node, ())]
 
     def seems_bad(self, one: Candidate) -> bool:
-        """Whether a candidate may be accused next. One that fails needs no good partner yet: such nodes are alike."""
+        """Whether a candidate may be accused next. A failing node needs no good partner yet: such nodes are alike."""
         if one.value:
             return bool(one.proofs) and len(self.proofs(one)) >= CONFIRMATIONS
         runs = self._runs(one)

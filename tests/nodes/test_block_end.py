@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from tests.loopback_slurm import loopback_slurm
 
 from .host import Host
 from .installed import install, step
+from .programs import load_program
 
 ROOT = Path(__file__).resolve().parents[2]
 END = 1_800_000_000.0  # of the block: 2027-01-15 08:00 UTC; EC2 ends its instances 1800 s before
@@ -25,12 +25,7 @@ NAME = f"slipway-end-{ID}"
 
 @pytest.fixture(scope="module")
 def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("block_end", ROOT / "headnode/block-end.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_program(ROOT / "headnode/block-end.py")
 
 
 def answer(state: str = "active", end: str | None = "2027-01-15T08:00:00+00:00") -> dict[str, object]:

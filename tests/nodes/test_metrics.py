@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from .conftest import ROOT
+from .programs import load_program
 
 COLLECTORS = ROOT / "nodes/metrics"
 LLITE_STATS = """\
@@ -66,12 +66,7 @@ Backfilling stats
 
 
 def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), COLLECTORS / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_program(COLLECTORS / f"{name}.py")
 
 
 def run(name: str, *arguments: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,10 +11,11 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from .programs import load_program
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "nodes/status/node_status.py"
@@ -44,11 +44,7 @@ class Node:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.fsx = root, root / "fsx"
         self.fsx.mkdir()
-        spec = importlib.util.spec_from_file_location("node_status", PROGRAM)
-        assert spec
-        assert spec.loader
-        self.program: ModuleType = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.program)
+        self.program = load_program(PROGRAM)
         monkeypatch.setattr(self.program, "STATE", root / "state")
         monkeypatch.setattr(self.program, "CURRENT", root / "current")
         monkeypatch.setattr(self.program, "NODE_ENV", root / "node.env")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from .conftest import ROOT
+from .programs import load_program
 
 PROGRAM = ROOT / "headnode/slurm-targets.py"
 NODES = """\
@@ -31,12 +31,7 @@ SLACK_S = 2  # sinfo's answer, the rename, the scrape itself
 
 @pytest.fixture(scope="module")
 def targets() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("slurm_targets", PROGRAM)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_program(PROGRAM)
 
 
 @pytest.mark.parametrize(

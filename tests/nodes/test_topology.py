@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 from collections.abc import Callable
@@ -13,17 +12,14 @@ from typing import Any
 import jmespath
 import pytest
 
+from .programs import load_program
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("topology", ROOT / "headnode/topology.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_program(ROOT / "headnode/topology.py")
 
 
 class Site:
@@ -144,7 +140,7 @@ def test_the_state_of_the_node_has_the_line_and_each_line_is_printed_once(
     monkeypatch.setattr(program.state, "STATE", tmp_path)
     monkeypatch.setattr(program.state, "SETUP_LOG", tmp_path / "log/setup.log")
     monkeypatch.setattr(program, "FILE", tmp_path / "topology.json")
-    monkeypatch.setattr(program, "_run", fleet)
+    monkeypatch.setattr(program, "run", fleet)
     monkeypatch.setattr(program.env, "NODE_ENV", tmp_path / "node.env")
     (tmp_path / "node.env").write_text("CLUSTER_NAME=ml\nREGION=us-east-1\n")
     assert (program.main(), program.main()) == (1, 1)

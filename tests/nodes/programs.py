@@ -1,0 +1,17 @@
+"""The nodes' Python programs as modules: their file names, such as block-end.py, are no names of modules."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+
+def load_program(path: Path) -> ModuleType:
+    """Return the program as a module. It does nothing before its `main` is called."""
+    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
