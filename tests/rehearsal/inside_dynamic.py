@@ -54,14 +54,16 @@ class Workflows(Engine):
         """Nodes run, NCCL is installed then, and applied to them."""
         self.see("at first", "sinfo --noheader --Node --format='%N %T'")
         self.see("hold", "salloc --quiet --no-shell --nodes=1")
-        self.see("before", "srun --nodes=1 ls /etc/profile.d/nccl-shared.sh")
+        # Named: while the job before it completes there, Slurm starts a second node for a job that any node would do.
+        on_it = f"srun --nodelist={FIRST}"
+        self.see("before", f"{on_it} ls /etc/profile.d/nccl-shared.sh")
         self.saw["instances"] = self.instances()
         self.saw["targets up after"] = self.within(
             TARGET_UP_S, lambda: self.targets(FIRST) == {"9100": "up", "9400": "up"}
         )
         self.see("install", INSTALL)
         self.see("apply", APPLY)
-        self.see("after apply", f"srun --nodes=1 {SHOW_VERSION}")
+        self.see("after apply", f"{on_it} {SHOW_VERSION}")
 
     def nodes_go(self) -> None:
         """The allocation ends, the node is idle, and goes."""
