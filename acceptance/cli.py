@@ -14,6 +14,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from acceptance import __version__
+from acceptance.cloudai.command import (
+    LISTS,
+    add_cloudai_commands,
+    add_folders,
+    list_names,
+    list_runs,
+    read_one_scenario,
+)
 from acceptance.errors import (
     EXIT_ENVIRONMENT,
     EXIT_GOOD,
@@ -52,6 +60,7 @@ from acceptance.scenario import (
     read_values,
     search_values,
 )
+from acceptance.scenario.runs import as_test_scenario
 from acceptance.suite import PROGRAMS, add_suite_commands, run_program
 from acceptance.text import gb_text, plural, size_text
 from acceptance.upload import upload, url_fault
@@ -126,8 +135,14 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(do=_report)
     add_history_command(commands, OUTPUT)
     add_suite_commands(commands)
+    add_cloudai_commands(commands)
     listing = commands.add_parser("list", help="show the tests of a scenario, or the collectives and limits known")
-    listing.add_argument("--scenario", type=Path, metavar="FILE")
+    listing.add_argument("what", nargs="?", choices=LISTS, help="these names of CloudAI's")
+    listing.add_argument("--scenario", type=Path, metavar="FILE", help="an acceptance.json")
+    listing.add_argument(
+        "--test-scenario", type=Path, metavar="FILE", help="a scenario of CloudAI, or an acceptance.json"
+    )
+    add_folders(listing)
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(do=_list)
     return parser
@@ -363,6 +378,15 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    if arguments.what:
+        list_names(arguments.what)
+        return EXIT_GOOD
+    if arguments.test_scenario:
+        path = arguments.test_scenario
+        in_json = path.suffix == ".json"
+        read = read_one_scenario(path, arguments.tests_dir, arguments.hook_dir) if not in_json else None
+        list_runs(read or as_test_scenario(load_scenario(path)), arguments.json)
+        return EXIT_GOOD
     if arguments.scenario:
         _list_tests(load_scenario(arguments.scenario), arguments.json)
         return EXIT_GOOD

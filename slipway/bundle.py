@@ -31,7 +31,7 @@ from slipway.settings.rules.acceptance import WARM_UP
 from slipway.settings.rules.software import BUILD_SHARE
 
 NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates", "gpusuite")
-LIBRARIES = ("jinja2", "markupsafe")
+LIBRARIES = ("jinja2", "markupsafe", "tomli")
 PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
 PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"
 FSX_MOUNT = "/fsx"

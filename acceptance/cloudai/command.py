@@ -1,0 +1,139 @@
+"""`acceptance verify-configs`, and what `acceptance list` prints of CloudAI's files: commands that need no Slurm."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from acceptance.cloudai.load import Tree, load_tree
+from acceptance.cloudai.remarks import Remarks
+from acceptance.cloudai.schema import REPORTS
+from acceptance.cloudai.sweep import points
+from acceptance.cloudai.templates import REFUSED, TEMPLATES
+from acceptance.cloudai.time_limit import slurm_time
+from acceptance.errors import EXIT_GOOD, EXIT_INPUT, InputError
+from acceptance.scenario.runs import TestRun, TestScenario, as_sweep
+from acceptance.text import plural, size_text
+
+
+def add_cloudai_commands(commands: Any) -> None:
+    """Add the commands to the parser of `acceptance`."""
+    verify = commands.add_parser("verify-configs", help="check CloudAI's TOML files: systems, tests and scenarios")
+    verify.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file, or a folder with all below it")
+    add_folders(verify)
+    verify.add_argument("--json", action="store_true", help="print one JSON object")
+    verify.set_defaults(do=_verify)
+
+
+def add_folders(parser: argparse.ArgumentParser) -> None:
+    """Add the options of where tests and hooks are."""
+    tests = "the test files of this folder (default: the nearest ones of PATH)"
+    parser.add_argument("--tests-dir", type=Path, metavar="DIR", help=tests)
+    hooks = "the hooks' scenarios, their tests in its folder test (default: folders `hook` of PATH, else conf/hook)"
+    parser.add_argument("--hook-dir", type=Path, metavar="DIR", help=hooks)
+
+
+LISTS = ("agents", "reports", "templates")
+
+
+def list_names(what: str) -> None:
+    """Print the names of one of LISTS, one a line."""
+    if what == "templates":
+        names = [
+            *(f"{name}: read" for name in TEMPLATES),
+            *(f"{name}: refused ({why})" for name, why in REFUSED.items()),
+        ]
+    else:
+        names = ["grid_search"] if what == "agents" else list(REPORTS)
+    print("\n".join(names))
+
+
+def read_one_scenario(path: Path, tests_dir: Path | None, hook_dir: Path | None) -> TestScenario:
+    """Return the scenario of a file. Raises InputError with every error of it and of the tests and hooks."""
+    tree = load_tree([path], tests_dir, hook_dir)
+    if tree.remarks.errors:
+        raise InputError([remark.text() for remark in tree.remarks.errors])
+    if not tree.scenarios:
+        raise InputError([f"{path}: is no scenario. Hint: give a file with [[Tests]]"])
+    return tree.scenarios[0][1]
+
+
+def list_runs(scenario: TestScenario, as_json: bool) -> None:
+    """Print what a scenario runs."""
+    if as_json:
+        print(json.dumps({"scenario": scenario.name, "runs": [_run_json(run) for run in scenario.runs]}, indent=1))
+        return
+    for kind, hook in (("pre_test", scenario.pre_test), ("post_test", scenario.post_test)):
+        if hook:
+            print(f"{kind}: {hook.name} ({', '.join(run.test.name for run in hook.runs)})")
+    for run in scenario.runs:
+        print(f"{run.id}: {run.test.name} ({run.test.template}){''.join(f', {part}' for part in _parts(run))}")
+    if scenario.job_status_check:
+        print("the first failed job ends all others (job_status_check)")
+
+
+def _parts(run: TestRun) -> list[str]:
+    steps = len(points(run))
+    parts = [" ".join(run.nodes) if run.nodes else f"{'|'.join(map(str, run.counts)) or 1} nodes"]
+    parts += [f"without {' '.join(run.exclude_nodes)}"] if run.exclude_nodes else []
+    parts += [f"{run.iterations} iterations"] if run.iterations > 1 else []
+    parts += [f"a sweep of {steps} points"] if steps > 1 else []
+    parts += [f"{slurm_time(run.time_limit_s)} at most"] if run.time_limit_s else []
+    parts += [f"{one.kind} {one.id}" for one in run.dependencies]
+    parts += [f"srun {run.srun_arguments}"] if run.srun_arguments else []
+    parts += [f"sol {run.sol:g}"] if run.sol is not None else []
+    parts += [f"repositories {', '.join(one['url'] for one in run.test.repositories)}"] if run.test.repositories else []
+    return [*parts, *_measured(run)]
+
+
+def _measured(run: TestRun) -> list[str]:
+    """What the runner of acceptance.json would measure, where the run is such a sweep."""
+    try:
+        sweep = as_sweep(run)
+    except (ValueError, TypeError):
+        return []
+    return [f"{sweep.collective} of {size_text(sweep.min_bytes)} to {size_text(sweep.max_bytes)}"]
+
+
+def _run_json(run: TestRun) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "test": run.test.name,
+        "template": run.test.template,
+        "num_nodes": list(run.counts),
+        "nodes": list(run.nodes),
+        "exclude_nodes": list(run.exclude_nodes),
+        "iterations": run.iterations,
+        "points": [point for point, _ in points(run)],
+        "time_limit_s": run.time_limit_s,
+        "dependencies": [{"type": one.kind, "id": one.id} for one in run.dependencies],
+        "weight": run.weight,
+        "ideal_perf": run.ideal_perf,
+    }
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    tree = load_tree(arguments.paths, arguments.tests_dir, arguments.hook_dir)
+    if arguments.json:
+        remarks = [remark.as_json() for remark in tree.remarks.all]
+        files = {str(path): kind for path, kind in tree.kinds.items()}
+        print(json.dumps({"valid": not tree.remarks.errors, "files": files, "remarks": remarks}, indent=1))
+    else:
+        print_remarks(tree.remarks)
+        print(_summary(tree))
+    return EXIT_INPUT if tree.remarks.errors else EXIT_GOOD
+
+
+def print_remarks(remarks: Remarks) -> None:
+    """Print each remark, sorted by file and place."""
+    for remark in sorted(remarks.all, key=lambda one: (one.file, one.line, one.column)):
+        print(remark.text())
+
+
+def _summary(tree: Tree) -> str:
+    kinds = list(tree.kinds.values())
+    counts = [plural(kinds.count(kind), kind) for kind in ("system", "test", "scenario")]
+    remarks = tree.remarks
+    return f"{', '.join(counts)}: {plural(len(remarks.errors), 'error')}, {plural(len(remarks.warnings), 'warning')}"

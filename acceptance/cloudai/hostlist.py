@@ -1,0 +1,79 @@
+"""Node expressions: names, Slurm's ranges (`gpu-[01-03,7]`), and groups (`PARTITION:GROUP:N` or `:max_avail`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from acceptance.cloudai.forms import INVALID
+from acceptance.cloudai.remarks import Spot
+
+_LARGEST = 100_000  # names of one expression
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_PART = re.compile(r"(?P<plain>[A-Za-z0-9_.-]+)|\[(?P<range>\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]")
+GROUP = re.compile(r"([^:\s\[\],]+):([^:\s\[\],]+):(\d+|max_avail)")
+
+
+class NodesError(Exception):
+    """A node expression that cannot be resolved. hint: the repair."""
+
+    def __init__(self, rule: str, hint: str) -> None:
+        super().__init__(rule)
+        self.rule, self.hint = rule, hint
+
+
+def expand(expression: str) -> list[str]:
+    """Return the names of a host list: `gpu-[08-10]x,b` is gpu-08x, gpu-09x, gpu-10x, b. Raises NodesError."""
+    names: list[str] = []
+    for item in re.split(r",(?![^\[]*\])", expression.strip()):
+        expanded = [""]
+        at = 0
+        while at < len(item):
+            match = _PART.match(item, at)
+            if match is None:
+                raise NodesError("is not a name of a node, a range of names, or PARTITION:GROUP:N", _HINT)
+            numbers = [match["plain"]] if match["plain"] else list(_numbers(match["range"]))
+            expanded = [before + number for before in expanded for number in numbers]
+            if len(expanded) > _LARGEST:
+                raise NodesError(f"names more than {_LARGEST} nodes", "correct the range")
+            at = match.end()
+        if not item:
+            raise NodesError("is not a name of a node, a range of names, or PARTITION:GROUP:N", _HINT)
+        names += expanded
+    return names
+
+
+_HINT = 'write "gpu-1", "gpu-[01-16]", "PARTITION:GROUP:4" or "PARTITION:GROUP:max_avail"'
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if int(last) < int(first):
+            raise NodesError(f"has the range {part}, which ends before it begins", f"write {last}-{first}")
+        if int(last) - int(first) > _LARGEST:
+            raise NodesError(f"names more than {_LARGEST} nodes", "correct the range")
+        width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+        for value in range(int(first), int(last) + 1):
+            yield str(value).zfill(width)
+
+
+def node_form(value: Any, spot: Spot) -> Any:
+    """The form of one node expression."""
+    if not isinstance(value, str):
+        spot.error(value, "must be a text", _HINT)
+        return INVALID
+    group = GROUP.fullmatch(value.strip())
+    if group:
+        if group[3] == "0":
+            spot.error(value, "asks for no node", "write a number from 1, or max_avail")
+            return INVALID
+        return value.strip()
+    try:
+        expand(value)
+    except NodesError as error:
+        spot.error(value, error.rule, error.hint)
+        return INVALID
+    return value.strip()
