@@ -1,4 +1,4 @@
-"""`acceptance verify-configs`, and what `acceptance list` prints of CloudAI's files: commands that need no Slurm."""
+"""`acceptance verify-configs` and `convert`, and what `acceptance list` prints of CloudAI's files: commands that need no Slurm."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from acceptance.cloudai.convert import convert
 from acceptance.cloudai.load import Tree, load_tree
 from acceptance.cloudai.remarks import Remarks
 from acceptance.cloudai.schema import REPORTS
 from acceptance.cloudai.sweep import points
-from acceptance.cloudai.templates import REFUSED, TEMPLATES
+from acceptance.cloudai.templates import NCCL_IMAGE_2024, REFUSED, TEMPLATES
 from acceptance.cloudai.time_limit import slurm_time
 from acceptance.errors import EXIT_GOOD, EXIT_INPUT, InputError
 from acceptance.scenario.runs import TestRun, TestScenario, as_sweep
@@ -25,6 +26,12 @@ def add_cloudai_commands(commands: Any) -> None:
     add_folders(verify)
     verify.add_argument("--json", action="store_true", help="print one JSON object")
     verify.set_defaults(do=_verify)
+    converting = commands.add_parser("convert", help="write a tree of CloudAI's files of 2024 in today's dialect")
+    converting.add_argument("source", type=Path, metavar="SOURCE", help="a folder; it is not changed")
+    converting.add_argument("target", type=Path, metavar="TARGET", help="a folder that is empty or does not exist")
+    image = f"the image of NcclTest, whose tests of 2024 name none (default: {NCCL_IMAGE_2024}, that of 2024)"
+    converting.add_argument("--image", default=NCCL_IMAGE_2024, metavar="IMAGE", help=image)
+    converting.set_defaults(do=_convert)
 
 
 def add_folders(parser: argparse.ArgumentParser) -> None:
@@ -124,6 +131,15 @@ def _verify(arguments: argparse.Namespace) -> int:
         print_remarks(tree.remarks)
         print(_summary(tree))
     return EXIT_INPUT if tree.remarks.errors else EXIT_GOOD
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    changes = 0
+    for line in convert(arguments.source, arguments.target, arguments.image):
+        print(line)
+        changes += "comments are not kept" not in line
+    print(f"{arguments.target}: {plural(changes, 'change')}")
+    return EXIT_GOOD
 
 
 def print_remarks(remarks: Remarks) -> None:

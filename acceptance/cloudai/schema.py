@@ -31,7 +31,9 @@ from acceptance.scenario.runs import DEPENDENCY_KINDS
 
 # A part of a path and of a job's name.
 PLAIN_NAME = matching(
-    r"[^/\0\n\s][^/\0\n]{0,199}", "must be 1 to 200 characters on one line, without '/'", "correct the name"
+    r"""(?![.]{1,2}$)[^/\x00-\x20"\\][^/\x00-\x1f"\\]{0,199}""",
+    "must be 1 to 200 characters on one line, without '/', quotes and backslashes",
+    "correct the name",
 )
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 REPORTS = (
