@@ -8,7 +8,7 @@ SCRIPTS := $(shell git ls-files '*.sh' '*.sbatch' .ci/run headnode/acceptance co
 # $(call quoted,TEXT): TEXT as one word of the shell, whatever is in it.
 quoted = '$(subst ','\'',$(1))'
 
-.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test test-quick test-gpu-suite check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test test-quick test-gpu-suite check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate bench-scenario clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ bench-parse: setup-test ## The parser on a log of 1 GB, next to a reader of plai
 
 bench-locate: setup-test ## The locator on simulated fleets, next to a tournament, pairs twice, and groups then bisection
 	@.venv-test/bin/python -m bench.locate
+
+bench-scenario: setup-test ## verify-configs on 1,000 CloudAI tests and the plan of 500, next to tomllib alone
+	@.venv-test/bin/python -m bench.scenario
 
 clean: ## Remove everything the targets made
 	rm -rf .venv .venv-gpu-suite .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache dist

@@ -78,6 +78,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code. Faults of the user or the machine never print a traceback."""
     words = sys.argv[1:] if argv is None else argv
     try:
+        if words[:1] == ["--mode"]:  # as the CloudAI guide of 2024 names its commands
+            words = words[1:]
         if words and words[0] in PROGRAMS:
             run_program(words[0], words[1:])
         arguments = _parser().parse_args(words)

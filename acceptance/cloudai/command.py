@@ -1,14 +1,18 @@
-"""`acceptance verify-configs` and `convert`, and what `acceptance list` prints of CloudAI's files: commands that need no Slurm."""
+"""`acceptance verify-configs`, `convert`, `dry-run`, and what `list` prints of CloudAI's files: all without Slurm."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai.convert import convert
-from acceptance.cloudai.load import Tree, load_tree
+from acceptance.cloudai.load import System, Tree, load_tree
+from acceptance.cloudai.plan import launchers, make_plan, write_plan
 from acceptance.cloudai.remarks import Remarks
 from acceptance.cloudai.schema import REPORTS
 from acceptance.cloudai.sweep import points
@@ -26,6 +30,16 @@ def add_cloudai_commands(commands: Any) -> None:
     add_folders(verify)
     verify.add_argument("--json", action="store_true", help="print one JSON object")
     verify.set_defaults(do=_verify)
+    dry = commands.add_parser("dry-run", help="write the scripts of a scenario of CloudAI, without Slurm")
+    system = "the system's file (default: $CLOUDAI_SYSTEM_CONFIG)"
+    dry.add_argument("--system-config", type=Path, metavar="FILE", help=system)
+    dry.add_argument("--test-scenario", type=Path, required=True, metavar="FILE", help="the scenario's file")
+    add_folders(dry)
+    output = "where the scenario's folder is made (default: output_path of the system)"
+    dry.add_argument("--output-dir", type=Path, metavar="DIR", help=output)
+    cache = "as with CloudAI; nothing is looked for here in any case"
+    dry.add_argument("--enable-cache-without-check", action="store_true", help=cache)
+    dry.set_defaults(do=_dry_run)
     converting = commands.add_parser("convert", help="write a tree of CloudAI's files of 2024 in today's dialect")
     converting.add_argument("source", type=Path, metavar="SOURCE", help="a folder; it is not changed")
     converting.add_argument("target", type=Path, metavar="TARGET", help="a folder that is empty or does not exist")
@@ -58,10 +72,11 @@ def list_names(what: str) -> None:
 
 
 def read_one_scenario(path: Path, tests_dir: Path | None, hook_dir: Path | None) -> TestScenario:
-    """Return the scenario of a file. Raises InputError with every error of it and of the tests and hooks."""
+    """Return the scenario of a file. Raises InputError with every error of it and of its tests and hooks."""
     tree = load_tree([path], tests_dir, hook_dir)
-    if tree.remarks.errors:
-        raise InputError([remark.text() for remark in tree.remarks.errors])
+    errors = tree.relevant(tree.remarks.errors, path)
+    if errors:
+        raise InputError([remark.text() for remark in errors])
     if not tree.scenarios:
         raise InputError([f"{path}: is no scenario. Hint: give a file with [[Tests]]"])
     return tree.scenarios[0][1]
@@ -140,6 +155,43 @@ def _convert(arguments: argparse.Namespace) -> int:
         changes += "comments are not kept" not in line
     print(f"{arguments.target}: {plural(changes, 'change')}")
     return EXIT_GOOD
+
+
+def _dry_run(arguments: argparse.Namespace) -> int:
+    named = arguments.system_config or os.environ.get("CLOUDAI_SYSTEM_CONFIG")
+    if not named:
+        raise InputError(["--system-config: is missing, and CLOUDAI_SYSTEM_CONFIG is not set. Hint: give the file"])
+    system, scenario = _read_both(Path(named), arguments)
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    plan = make_plan(scenario, system, arguments.output_dir or Path(system.values["output_path"]), stamp)
+    write_plan(plan)
+    for one in plan.jobs:
+        where = one.directory.relative_to(plan.folder)
+        needs = "" if one.needs == "-" else f", {one.needs}"
+        point = "".join(f", {name}={value}" for name, value in one.point.items())
+        print(f"job {one.number}: {where}{point}{needs}")
+    for line in plan.skipped:
+        print(f"skipped: {line}")
+    for path in launchers(plan):
+        print(f"run on the head node, it submits a job itself: {path}")
+    print(f"{plan.folder}: {plural(len(plan.jobs), 'job')}, not submitted. To submit: {plan.folder}/submit.sh")
+    return EXIT_GOOD
+
+
+def _read_both(path: Path, arguments: argparse.Namespace) -> tuple[System, TestScenario]:
+    """Read system and scenario; the errors of both and of the tests that are named are reported at once."""
+    tree = load_tree([path, arguments.test_scenario], arguments.tests_dir, arguments.hook_dir)
+    files = (path, arguments.test_scenario)
+    faults = [remark.text() for remark in tree.relevant(tree.remarks.errors, *files)]
+    if path in tree.kinds and tree.kinds[path] != "system":
+        faults.append(f"{path}: is no system. Hint: give a file with scheduler")
+    if arguments.test_scenario in tree.kinds and tree.kinds[arguments.test_scenario] != "scenario":
+        faults.append(f"{arguments.test_scenario}: is no scenario. Hint: give a file with [[Tests]]")
+    if faults:
+        raise InputError(faults)
+    for remark in tree.relevant(tree.remarks.warnings, *files):
+        print(remark.text(), file=sys.stderr)
+    return tree.systems[0], tree.scenarios[-1][1]
 
 
 def print_remarks(remarks: Remarks) -> None:

@@ -94,7 +94,7 @@ def whole(low: int = 0, high: int = 1 << 50) -> Form:
 
 def number(value: Any, spot: Spot) -> Any:
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d+([.]\d+)?([eE][+-]?\d+)?", value.strip()):
-        value = float(value)
+        value = int(value) if value.strip().lstrip("+-").isdigit() else float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         spot.error(value, "must be a number", "correct the number")
         return INVALID

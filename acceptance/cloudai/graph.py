@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from acceptance.cloudai.remarks import Spot, did_you_mean
+from acceptance.scenario.runs import TestRun
 
 
 def check_dependencies(runs: Sequence[Any], spot: Spot) -> None:
@@ -49,7 +50,7 @@ def check_dependencies(runs: Sequence[Any], spot: Spot) -> None:
 
 
 def _circle(needs: dict[str, list[str]]) -> list[str]:
-    """Return the ids of one circle, empty if there is none. Without recursion: a chain may have 1,000 tests."""
+    """Return the ids of one circle, empty if no circle exists. Without recursion: a chain may have 1,000 tests."""
     done: set[str] = set()
     for start in needs:
         path: list[str] = []
@@ -71,3 +72,19 @@ def _circle(needs: dict[str, list[str]]) -> list[str]:
             elif after not in done:
                 work.append((after, iter(needs.get(after, ()))))
     return []
+
+
+def submission_order(runs: Sequence[TestRun]) -> list[TestRun]:
+    """Return the runs so that each comes after those whose job ids it needs; else in the order of the file."""
+    by_id = {run.id: run for run in runs}
+    order: dict[str, TestRun] = {}
+    for first in runs:
+        work = [first]
+        while work:
+            run = work[-1]
+            waiting = [by_id[one.id] for one in run.dependencies if one.kind != "end_post_comp" and one.id not in order]
+            if waiting:
+                work.append(waiting[0])
+            else:
+                order[run.id] = work.pop()
+    return list(order.values())

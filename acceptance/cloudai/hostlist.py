@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from acceptance.cloudai.forms import INVALID
@@ -77,3 +78,64 @@ def node_form(value: Any, spot: Spot) -> Any:
         spot.error(value, error.rule, error.hint)
         return INVALID
     return value.strip()
+
+
+def name_form(value: Any, spot: Spot) -> Any:
+    """The form of names of nodes, which may be ranges, without groups."""
+    if isinstance(value, str) and GROUP.fullmatch(value.strip()):
+        spot.error(value, "is a group; only names of nodes can be excluded", 'write "gpu-[01-02]"')
+        return INVALID
+    return node_form(value, spot)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of a job: a number, or names in the order of ranks. exclude: for a number only.
+
+    from_groups: names were chosen from a group without asking Slurm.
+    """
+
+    count: int
+    names: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    from_groups: bool = False
+
+
+Groups = Mapping[str, Mapping[str, Sequence[str]]]  # partition -> group -> names
+
+
+def choose(expressions: Sequence[str], count: int, exclude: Sequence[str], groups: Groups) -> Nodes:
+    """Return the nodes of a run. Names win over the count. A group that is named twice gives different nodes.
+
+    Raises NodesError, also if a group is unknown or too small.
+    """
+    left_out = {name for expression in exclude for name in expand(expression)}
+    if not expressions:
+        return Nodes(max(1, count), exclude=tuple(exclude))
+    names: list[str] = []
+    for expression in expressions:
+        match = GROUP.fullmatch(expression)
+        if match is None:
+            names += [name for name in expand(expression) if name not in left_out and name not in names]
+            continue
+        free = [name for name in _group(match[1], match[2], groups) if name not in left_out and name not in names]
+        wanted = len(free) if match[3] == "max_avail" else int(match[3])
+        if wanted > len(free) or not free:
+            rule = f"asks for {match[3]} nodes of the group {match[2]}, which has {len(free)} left"
+            raise NodesError(rule, "ask for fewer, or extend the group in the system's file")
+        names += free[:wanted]
+    if not names:
+        raise NodesError("leaves no node: all are excluded", "exclude fewer nodes")
+    return Nodes(len(names), tuple(names), from_groups=any(GROUP.fullmatch(one) for one in expressions))
+
+
+def _group(partition: str, group: str, groups: Groups) -> list[str]:
+    if partition not in groups:
+        raise NodesError(
+            f"names the partition {partition}, which the system's file has not",
+            f"its partitions: {', '.join(groups) or 'none'}",
+        )
+    if group not in groups[partition]:
+        known = ", ".join(groups[partition]) or "none"
+        raise NodesError(f"names the group {group}, which the partition {partition} has not", f"its groups: {known}")
+    return [name for expression in groups[partition][group] for name in expand(expression)]

@@ -11,7 +11,7 @@ from typing import Any
 from acceptance.cloudai import old
 from acceptance.cloudai.forms import INVALID, read_table
 from acceptance.cloudai.graph import check_dependencies
-from acceptance.cloudai.remarks import NO_VALUE, Remarks, Spot, did_you_mean
+from acceptance.cloudai.remarks import NO_VALUE, Remark, Remarks, Spot, did_you_mean
 from acceptance.cloudai.schema import RUN, SCENARIO, SHARED, SYSTEMS, TEST
 from acceptance.cloudai.templates import TEMPLATES, Template, refusal
 from acceptance.cloudai.toml_file import TomlFile, read_toml
@@ -60,7 +60,10 @@ class LoadedTest:
 
 @dataclass
 class Tree:
-    """Everything that was read. kinds: of each file. hooks: the name of each hook's scenario and its file."""
+    """Everything that was read. kinds: of each file. hooks: the name of each hook's scenario and its file.
+
+    used: the files that the scenarios need: themselves, their hooks and tests.
+    """
 
     remarks: Remarks = field(default_factory=Remarks)
     systems: list[System] = field(default_factory=list)
@@ -69,6 +72,12 @@ class Tree:
     kinds: dict[Path, str] = field(default_factory=dict)
     hooks: dict[str, Path] = field(default_factory=dict)
     files: dict[Path, TomlFile] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def relevant(self, remarks: Iterable[Remark], *paths: Path) -> list[Remark]:
+        """Return the remarks about these files and those that the scenarios need."""
+        files = self.used | set(map(str, paths))
+        return [remark for remark in remarks if remark.file in files]
 
 
 def find_files(paths: Iterable[Path]) -> list[Path]:
@@ -91,7 +100,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def kind_of(data: Mapping[str, Any]) -> str | None:
-    """Return system, scenario or test; None if the file is none of them."""
+    """Return system, scenario or test; None for any other file."""
     return next((kind for key, kind in KINDS.items() if key in data), None)
 
 
@@ -258,7 +267,7 @@ def read_in_tree(file: TomlFile, tree: Tree, tests: Sequence[LoadedTest], is_hoo
     """Read a scenario with the nearest tests and hooks, and add it to the tree. Returns it if it has no error."""
     before = len(tree.remarks.errors)
     mine = [test for test in tests if _is_hook(test.file.path.parent, None) == is_hook] if is_hook else tests
-    scenario = read_scenario(file, tree.remarks, _Nearest(file.path, mine))
+    scenario = read_scenario(file, tree.remarks, _Nearest(file.path, mine, tree.used))
     if scenario is None:
         return None
     hooks: dict[str, Any] = {}
@@ -280,24 +289,29 @@ def _hook(name: str, spot: Spot, tree: Tree) -> TestScenario | None:
         spot.error(name, "is not the name of a hook's scenario", did_you_mean(name, tree.hooks, known))
         return None
     tests = [test for test in tree.tests if test.file.path.parent in (path.parent, path.parent / "test")]
-    return read_scenario(tree.files[path], tree.remarks, _Nearest(path, tests))
+    return read_scenario(tree.files[path], tree.remarks, _Nearest(path, tests, tree.used))
 
 
 class _Nearest:
-    """The tests of a name that are nearest to a scenario: below the lowest folder above it that has one."""
+    """The tests of a name that are nearest to a scenario: below the lowest folder above it that has one.
 
-    def __init__(self, scenario: Path, tests: Sequence[LoadedTest]) -> None:
-        self._parts = scenario.resolve().parent.parts
+    used: receives the scenario's file and those of its tests.
+    """
+
+    def __init__(self, scenario: Path, tests: Sequence[LoadedTest], used: set[str]) -> None:
+        self._parts, self._used = scenario.resolve().parent.parts, used
+        used.add(str(scenario))
         self.tests: dict[str, list[LoadedTest]] = {}
         for test in tests:
             self.tests.setdefault(test.name, []).append(test)
 
     def find(self, name: str) -> list[LoadedTest]:
         same = self.tests.get(name, [])
-        if len(same) < 2:
-            return same
-        shared = [self._shared(test) for test in same]
-        return [test for test, length in zip(same, shared) if length == max(shared)]
+        if len(same) > 1:
+            shared = [self._shared(test) for test in same]
+            same = [test for test, length in zip(same, shared) if length == max(shared)]
+        self._used.update(str(test.file.path) for test in same)
+        return same
 
     def _shared(self, test: LoadedTest) -> int:
         theirs = test.file.path.resolve().parent.parts

@@ -24,7 +24,7 @@ from acceptance.cloudai.forms import (
     text,
     whole,
 )
-from acceptance.cloudai.hostlist import node_form
+from acceptance.cloudai.hostlist import name_form, node_form
 from acceptance.cloudai.remarks import Spot
 from acceptance.cloudai.time_limit import time_limit_form
 from acceptance.scenario.runs import DEPENDENCY_KINDS
@@ -55,7 +55,7 @@ _REPORT_TABLE = table({name: Key(_REPORT) for name in REPORTS})
 
 
 def _one_of_nodes(value: Any, spot: Spot) -> Any:
-    return [value] if isinstance(value, str) else listing(node_form)(value, spot)
+    return [value] if isinstance(value, str) else listing(name_form)(value, spot)
 
 
 def _mount(value: Any, spot: Spot) -> Any:
@@ -212,7 +212,7 @@ RUN = {
     "test_name": Key(line),
     "num_nodes": Key(swept(whole(1, 100_000))),
     "nodes": Key(listing(node_form), default=[]),
-    "exclude_nodes": Key(listing(node_form), default=[]),
+    "exclude_nodes": Key(listing(name_form), default=[]),
     "weight": Key(whole(0), default=0),
     "iterations": Key(whole(1, 10_000), default=1),
     "sol": Key(number),

@@ -42,13 +42,15 @@ NCCL_PROGRAMS = tuple(f"{name}_perf{end}" for end in ("_mpi", "") for name in _C
 class Template:
     """A template. others: what becomes of keys that are not in `arguments`, see forms.table.
 
-    fields: top-level fields of its tests that other templates have not.
+    fields: top-level fields of its tests that other templates have not. separate_values: an option of `extra_cmd_args`
+    and its value are two words.
     """
 
     name: str
     arguments: Schema
     others: str = "error"
     fields: Schema = field(default_factory=dict)
+    separate_values: bool = False
 
 
 def _program(value: Any, spot: Spot) -> Any:
@@ -136,6 +138,10 @@ _NEMO_LAUNCHER = {
     "numa_mapping": Key(table({"enable": Key(boolean, default=True)}, "free"), default={}),
     "cluster": Key(table({"gpus_per_node": Key(whole(1), default=8)}, "free"), default={}),
     "training": Key(table(_TRAINING, "free"), default={}),
+}
+LAUNCHER_REPOSITORY = {
+    "url": "https://github.com/NVIDIA/NeMo-Framework-Launcher.git",
+    "commit": "599ecfcbbd64fd2de02f2cc093b1610d73854022",
 }
 _STRATEGY = {
     **_numbers(tensor_model_parallel_size=1, pipeline_model_parallel_size=1, context_parallel_size=2),
@@ -412,11 +418,12 @@ _DYNAMO_FIELDS = {
 TEMPLATES = {
     template.name: template
     for template in (
-        Template("NcclTest", _NCCL, "option"),
+        Template("NcclTest", _NCCL, "option", separate_values=True),
         Template(
             "SlurmContainer",
             {"docker_image_url": _IMAGE, "cmd": Key(text, True)},
             fields={"extra_srun_args": Key(listing(line)), "scripts": Key(listing(anything))},
+            separate_values=True,
         ),
         Template("BashCmd", {"cmd": Key(text, True)}),
         Template(
@@ -424,7 +431,7 @@ TEMPLATES = {
             {"docker_image_url": Key(line, default="ubuntu:22.04"), "seconds": Key(swept(whole(0)), default=5)},
         ),
         Template("UCCTest", _UCC),
-        Template("ChakraReplay", _CHAKRA, "option"),
+        Template("ChakraReplay", _CHAKRA, "option", separate_values=True),
         Template("NeMoLauncher", _NEMO_LAUNCHER, "option", {"launcher_repo": _REPOSITORY}),
         Template("NeMoRun", _NEMO_RUN, "option"),
         Template("JaxToolboxGPT", _GPT),

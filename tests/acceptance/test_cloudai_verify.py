@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acceptance.cli import main
-from acceptance.cloudai.hostlist import NodesError, expand
+from acceptance.cloudai.hostlist import NodesError, choose, expand
 from acceptance.cloudai.load import load_tree
 from acceptance.cloudai.sweep import dimensions, points
 from acceptance.cloudai.time_limit import seconds_of, slurm_time
@@ -521,6 +521,29 @@ def test_ranges(expression: str, names: list[str]) -> None:
 def test_what_is_no_range(expression: str) -> None:
     with pytest.raises(NodesError):
         expand(expression)
+
+
+GROUPS = {"p": {"g": ["n[1-4]"], "h": ["m1"]}}
+
+
+def test_nodes_of_groups_are_different_and_excluded_ones_are_left_out() -> None:
+    chosen = choose(["p:g:1", "p:g:max_avail", "x"], 9, ["n2"], GROUPS)
+    assert (chosen.count, chosen.names, chosen.from_groups) == (4, ("n1", "n3", "n4", "x"), True)
+    assert choose([], 3, ["n2"], GROUPS).exclude == ("n2",)
+
+
+@pytest.mark.parametrize(
+    ("expressions", "words"),
+    [
+        (["p:g:5"], "asks for 5 nodes of the group g, which has 4 left"),
+        (["p:g:4", "p:g:1"], "asks for 1 nodes of the group g, which has 0 left"),
+        (["p:k:1"], "names the group k, which the partition p has not"),
+        (["q:g:1"], "names the partition q, which the system's file has not"),
+    ],
+)
+def test_groups_that_do_not_suffice(expressions: list[str], words: str) -> None:
+    with pytest.raises(NodesError, match=words):
+        choose(expressions, 1, [], GROUPS)
 
 
 def test_acceptance_json_is_one_form_of_the_same_scenario() -> None:

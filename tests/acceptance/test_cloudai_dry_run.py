@@ -1,0 +1,369 @@
+"""`acceptance dry-run`: the scripts as golden files, and what they do when bash runs them next to stand-ins of Slurm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from acceptance.cli import main
+from acceptance.cloudai import command
+from acceptance.cloudai.commands import cached_name
+from acceptance.cloudai.shell import word
+
+DATA = Path(__file__).parent / "data/cloudai"
+GOLDEN = DATA / "golden"
+STAMP = "2026-11-29_04-00-00"
+SHELLCHECK = Path(__file__).resolve().parents[2] / ".venv-test/bin/shellcheck"
+
+
+def dry_run(tmp_path: Path, scenario: Path, *options: str) -> int:
+    system = ["--system-config", str(DATA / "head/system.toml"), "--test-scenario", str(scenario)]
+    folders = ["--tests-dir", str(DATA / "head/tests"), "--hook-dir", str(DATA / "head/hook")]
+    return main(["dry-run", *system, *folders, "--output-dir", str(tmp_path / "OUT"), *options])
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command.time, "strftime", lambda _: STAMP)
+
+
+def weekly(tmp_path: Path) -> Path:
+    assert dry_run(tmp_path, DATA / "head/scenario.toml") == 0
+    return tmp_path / f"OUT/weekly_{STAMP}"
+
+
+def compare(folder: Path, golden: Path, names: list[str], tmp_path: Path) -> None:
+    """Compare files with those of the repository, in which the output folder is /OUT."""
+    for name in names:
+        text = (folder / name).read_text().replace(str(tmp_path / "OUT"), "/OUT")
+        kept = golden / f"{name}.golden"
+        if os.environ.get("SLIPWAY_UPDATE_GOLDEN"):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(text)
+        assert text == kept.read_text(), f"{kept}: if meant: SLIPWAY_UPDATE_GOLDEN=1 pytest {__file__}"
+
+
+def test_scripts_of_a_scenario_with_hooks_and_dependencies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = weekly(tmp_path)
+    script = "cloudai_sbatch_script.sh"
+    names = [f"{job}/{script}" for job in ("ring/1", "background/0", "grid/0/1", "probe/0")]
+    names += ["plan.tsv", "ring/0/env_vars.sh", "ring/0/test-run.toml", "background/0/hostfile.txt"]
+    compare(folder, GOLDEN / "weekly", names, tmp_path)
+    assert capsys.readouterr().out.replace(str(tmp_path), "").splitlines() == [
+        "job 1: ring/0",
+        "job 2: ring/1, afterany:1",
+        "job 3: background/0, after:1",
+        "job 4: grid/0/1, maxbytes=1G, extra_env_vars.NCCL_ALGO=Ring, afterany:2,afterany:3",
+        "job 5: grid/0/2, maxbytes=1G, extra_env_vars.NCCL_ALGO=Tree, afterany:4",
+        "job 6: grid/0/3, maxbytes=2G, extra_env_vars.NCCL_ALGO=Ring, afterany:5",
+        "job 7: grid/0/4, maxbytes=2G, extra_env_vars.NCCL_ALGO=Tree, afterany:6",
+        "job 8: probe/0",
+        f"/OUT/weekly_{STAMP}: 8 jobs, not submitted. To submit: /OUT/weekly_{STAMP}/submit.sh",
+    ]
+    assert tomllib.loads((folder / "grid/0/4/test-run.toml").read_text())["test_definition"]["extra_env_vars"] == {
+        "NCCL_ALGO": "Tree"
+    }
+
+
+def test_scripts_of_each_template(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dry_run(tmp_path, DATA / "templates/scenario.toml") == 0
+    folder = tmp_path / f"OUT/templates_{STAMP}"
+    script = "cloudai_sbatch_script.sh"
+    names = [f"{job}/0/{script}" for job in ("sleep", "ucc", "replay", "host-program", "grok", "gpt", "chat")]
+    names += ["megatron/0/generated_command.sh", f"recipe/0/1/{script}", "recipe/0/1/env_vars.sh", "plan.tsv"]
+    names += ["grok/0/run.sh", "nemotron/0/run.sh", "chat/0/aiperf.sh", "chat/0/lmcache-config.yaml"]
+    compare(folder, GOLDEN / "templates", names, tmp_path)
+    printed = capsys.readouterr().out
+    reason = "8 GPUs cannot be divided into groups of 3 (tensor x pipeline x context)"
+    assert f"skipped: recipe: trainer.strategy.tensor_model_parallel_size=3: {reason}" in printed
+    assert f"run on the head node, it submits a job itself: {folder}/megatron/0/generated_command.sh" in printed
+    scripts = [str(path) for path in folder.rglob("*.sh")]
+    done = subprocess.run([SHELLCHECK, "-S", "warning", *scripts], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+STAND_IN = """#!/bin/bash
+# Stands in for a command of Slurm: notes its arguments; srun runs the program behind its options.
+printf '%s' "${0##*/}" >>"$CALLS"
+printf ' %q' "$@" >>"$CALLS"
+echo >>"$CALLS"
+case ${0##*/} in
+  srun)
+    while [[ $1 == -* ]]; do
+      [[ $1 != --output=* ]] || exec >"${1#--output=}"
+      [[ $1 != --reservation ]] || shift
+      shift
+    done
+    exec "$@"
+    ;;
+  scontrol) echo gpu-01 ;;
+  sbatch)
+    number=$(grep -c '^sbatch' "$CALLS")
+    [[ $number != "${FAIL_AT:-}" ]] || { echo "sbatch: error: refused" >&2; exit 1; }
+    echo "$((100 + number));cluster"
+    ;;
+  all_reduce_perf_mpi) echo "# Avg bus bandwidth    : 1"; [[ -z ${FAIL:-} ]] || exit 3 ;;
+esac
+"""
+
+
+def stand_ins(tmp_path: Path) -> dict[str, str]:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("srun", "scontrol", "scancel", "sbatch", "all_reduce_perf_mpi", "hostname"):
+        (folder / name).write_text(STAND_IN)
+        (folder / name).chmod(0o755)
+    path = f"{folder}:/usr/bin:/bin"
+    return {
+        "PATH": path,
+        "CALLS": str(tmp_path / "calls"),
+        "SLURM_JOB_ID": "101",
+        "USER": "ann",
+        "SLURM_JOB_NODELIST": "gpu-01",
+    }
+
+
+def run(script: Path, environment: dict[str, str]) -> tuple[int, list[str], str]:
+    done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, timeout=30, check=False)
+    calls = Path(environment["CALLS"])
+    return done.returncode, calls.read_text().splitlines() if calls.exists() else [], done.stderr
+
+
+JOBS = "ring\t0\t0\t101\nring\t1\t0\t102\nbackground\t0\t0\t103\nprobe\t0\t0\t104\n"
+
+
+def test_a_job_runs_its_gate_the_test_and_the_hook_after_it(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    (folder / "jobs.tsv").write_text(JOBS)
+    code, calls, _ = run(folder / "ring/0/cloudai_sbatch_script.sh", environment)
+    assert code == 0
+    assert [call.split()[0] for call in calls] == [
+        "scontrol",
+        "srun",
+        "hostname",
+        "srun",
+        "all_reduce_perf_mpi",
+        "srun",
+        "all_reduce_perf_mpi",
+    ]
+    test = next(call for call in calls if call.startswith("srun") and "Ring" not in call and "8M" in call)
+    assert f"{Path.cwd()}/topo.xml:/topo.xml" in test  # $PWD is of the job
+    assert "/data\\ with\\ blank:/data" in test
+    assert calls[-1].endswith("--stepfactor 2")
+
+
+def test_a_value_with_shell_text_stays_a_value(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    script = f"source {folder}/ring/0/env_vars.sh; printf '%s' \"$NOTE\""
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "it's ann's \"quoted\" `date` $(date)"
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("plain-1.5,x", "plain-1.5,x"),
+        ("$(touch /tmp/x)", "$(touch /tmp/x)"),
+        ("`id`", "`id`"),
+        ("${USER}s", "anns"),
+        ("a $USER \"b\" \\ 'c'", "a ann \"b\" \\ 'c'"),
+        ("$", "$"),
+        ("$1 ${USER:-x} $USER", "$1 ${USER:-x} ann"),
+        ("two\nlines $USER", "two\nlines ann"),
+        ("", ""),
+        ("*;&|<>#~!", "*;&|<>#~!"),
+    ],
+)
+def test_a_word_is_data_but_for_names_of_variables(text: str, printed: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s' {word(text)}"], env={"USER": "ann"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == printed
+
+
+def test_a_failed_gate_skips_test_and_hook_and_ends_the_scenario(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    (folder / "jobs.tsv").write_text(JOBS)
+    code, calls, errors = run(folder / "ring/0/cloudai_sbatch_script.sh", {**environment, "FAIL": "1"})
+    assert code == 1
+    assert "pre_test quick_ring failed: the test and post_test are skipped" in errors
+    assert sum(call.startswith("all_reduce_perf_mpi") for call in calls) == 1
+    assert calls[-1] == "scancel 102 103 104"  # job_status_check; not itself
+    assert sorted(path.name for path in (folder / "ended").iterdir()) == ["102", "103", "104"]
+
+
+def test_a_gate_without_a_result_fails_although_it_exits_with_0(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    (folder / "jobs.tsv").write_text("")
+    (tmp_path / "bin/all_reduce_perf_mpi").write_text("#!/bin/bash\n")
+    assert run(folder / "ring/0/cloudai_sbatch_script.sh", environment)[0] == 1
+
+
+def test_the_last_iteration_ends_the_tests_that_end_with_it(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    (folder / "jobs.tsv").write_text(JOBS)
+    assert not any(
+        call.startswith("scancel") for call in run(folder / "ring/0/cloudai_sbatch_script.sh", environment)[1]
+    )
+    code, calls, _ = run(folder / "ring/1/cloudai_sbatch_script.sh", environment)
+    assert (code, calls[-1]) == (0, "scancel 103")
+
+
+def test_a_job_that_another_one_ended_does_not_count_as_a_failure(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    (folder / "jobs.tsv").write_text(JOBS)
+    (folder / "ended").mkdir()
+    (folder / "ended/101").touch()
+    code, calls, _ = run(folder / "ring/0/cloudai_sbatch_script.sh", {**environment, "FAIL": "1"})
+    assert code == 1
+    assert not any(call.startswith("scancel") for call in calls)
+
+
+def test_submit_gives_slurm_the_dependencies_and_releases_all_at_the_end(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    code, calls, _ = run(folder / "submit.sh", environment)
+    assert code == 0
+    options = [call.split(f"{folder}")[0].strip() for call in calls]
+    assert options == [
+        "sbatch --parsable --hold",
+        "sbatch --parsable --hold --dependency=afterany:101",
+        "sbatch --parsable --hold --dependency=after:101",
+        r"sbatch --parsable --hold --dependency=afterany:102\,afterany:103",
+        *(f"sbatch --parsable --hold --dependency=afterany:{number}" for number in (104, 105, 106)),
+        "sbatch --parsable --hold",
+        r"scontrol release 101\,102\,103\,104\,105\,106\,107\,108",
+    ]
+    assert (folder / "jobs.tsv").read_text().splitlines()[3] == "grid\t0\t1\t104"
+    assert run(folder / "submit.sh", environment)[0] == 2  # it was submitted
+
+
+def test_submit_cancels_what_it_submitted_when_slurm_refuses_a_job(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    code, calls, errors = run(folder / "submit.sh", {**environment, "FAIL_AT": "3"})
+    assert code != 0
+    assert calls[-1] == "scancel 101 102"
+    assert "not all jobs were submitted; cancelling 2" in errors
+    assert not (folder / "jobs.tsv").exists()
+
+
+def scenario(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "x.toml").write_text('name = "n"\n' + text)
+    return tmp_path / "x.toml"
+
+
+NODES = '[[Tests]]\nid = "a"\ntest_name = "ring"\nnodes = ["train:rack1:9"]\n'
+LAUNCHED = """[[Tests]]
+id = "a"
+name = "m"
+description = "d"
+test_template_name = "NeMoLauncher"
+cmd_args = {}
+[[Tests]]
+id = "b"
+test_name = "ring"
+dependencies = [{type = "start_post_comp", id = "a"}]
+"""
+JAX = """[[Tests]]
+id = "a"
+name = "j"
+description = "d"
+test_template_name = "JaxToolboxGrok"
+[Tests.cmd_args]
+docker_image_url = "i"
+"""
+REFUSED = [
+    (
+        NODES,
+        "n: a: asks for 9 nodes of the group rack1, which has 8 left. Hint: ask for fewer, or extend the group in"
+        " the system's file",
+    ),
+    (
+        LAUNCHED,
+        "n: b: start_post_comp a cannot be given to Slurm: NeMo's launcher submits the job of a itself."
+        " Hint: remove the dependency, or use NeMoRun",
+    ),
+    (
+        JAX,
+        'n: a: extra_env_vars.COMBINE_THRESHOLD is needed: a number of bytes, such as "301989888".'
+        " Hint: correct the test",
+    ),
+    (
+        JAX.replace("JaxToolboxGrok", "ChakraReplay"),
+        "n: a: cmd_args.trace_path is missing: the folder of the traces. Hint: correct the test",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), REFUSED)
+def test_what_cannot_be_planned(text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dry_run(tmp_path, scenario(tmp_path, text)) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"acceptance: {words}"
+    assert not (tmp_path / "OUT").exists()
+
+
+def test_a_hook_that_needs_more_nodes_than_its_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(DATA / "head", tmp_path / "head")
+    hook = tmp_path / "head/hook/gate.toml"
+    hook.write_text(hook.read_text() + "num_nodes = 3\n")
+    path = scenario(tmp_path, 'pre_test = "gate"\n[[Tests]]\nid = "a"\ntest_name = "ring"\nnum_nodes = 2\n')
+    assert dry_run(tmp_path, path, "--hook-dir", str(tmp_path / "head/hook")) == 2
+    assert "n: a: its hook quick_ring needs 3 nodes, the test has 2." in capsys.readouterr().err
+
+
+def test_the_system_must_be_slurm_and_must_be_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s.toml").write_text('name = "s"\nscheduler = "standalone"\ninstall_path = "i"\noutput_path = "o"\n')
+    path = scenario(tmp_path, '[[Tests]]\nid = "a"\ntest_name = "ring"\n')
+    assert dry_run(tmp_path, path, "--system-config", str(tmp_path / "s.toml")) == 2
+    assert 's.toml: scheduler = "standalone": no scripts are written for this kind of system. Hint: give' in (
+        capsys.readouterr().err
+    )
+    assert dry_run(tmp_path, path, "--system-config", str(path)) == 2
+    assert f"{path}: is no system. Hint: give a file with scheduler" in capsys.readouterr().err
+    monkeypatch.delenv("CLOUDAI_SYSTEM_CONFIG", raising=False)
+    assert main(["dry-run", "--test-scenario", str(path)]) == 2
+    assert "--system-config: is missing, and CLOUDAI_SYSTEM_CONFIG is not set" in capsys.readouterr().err
+
+
+def test_a_bad_file_that_the_scenario_does_not_need_is_no_fault(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "head", tmp_path / "head")
+    (tmp_path / "head/tests/other.toml").write_text('test_template_name = "vllm"\n')
+    (tmp_path / "head/hook/bad.toml").write_text("a = [")
+    folders = ["--tests-dir", str(tmp_path / "head/tests"), "--hook-dir", str(tmp_path / "head/hook")]
+    assert dry_run(tmp_path, DATA / "head/scenario.toml", *folders) == 0
+
+
+def test_the_mode_of_the_guide_of_2024(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "--system-config",
+        str(DATA / "guide/system.toml"),
+        "--test-scenario",
+        str(DATA / "guide/scenario.toml"),
+        "--tests-dir",
+        str(DATA / "guide/tests"),
+        "--output-dir",
+        str(tmp_path),
+    ]
+    assert main(["--mode", "dry-run", *arguments]) == 0
+    assert "2 jobs, not submitted" in capsys.readouterr().out
+    script = (tmp_path / f"first-look_{STAMP}/two/0/cloudai_sbatch_script.sh").read_text()
+    assert "#SBATCH --nodelist=gpu-01,gpu-02,gpu-03,gpu-04\n" in script
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("nvcr.io/nvidia/pytorch:24.02-py3", "nvcr.io_nvidia__pytorch__24.02-py3.sqsh"),
+        ("nvcr.io#nvidia/pytorch:24.02-py3", "nvcr.io_nvidia__pytorch__24.02-py3.sqsh"),
+        ("ubuntu:22.04", "ubuntu__22.04.sqsh"),
+        ("docker://a.b:5000/x/y", "a.b:5000_x__y__notag.sqsh"),
+    ],
+)
+def test_the_file_of_a_cached_image(url: str, name: str) -> None:
+    assert cached_name(url) == name
