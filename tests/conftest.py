@@ -8,6 +8,7 @@ whole in one process as well, so that its fixtures are made once.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -52,8 +53,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@functools.cache
+def _name(path: Path) -> str:
+    return str(path.relative_to(TESTS))
+
+
 def _folder(item: pytest.Item) -> str:
-    return item.path.relative_to(TESTS).parts[0]
+    return _name(item.path).partition(os.sep)[0]
 
 
 def _runs_slurm_only(item: pytest.Item) -> bool:
@@ -79,7 +85,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             return SCRIPTS
         if item.path in together:
             return MACHINE
-        return SLURM if item.path in jobs else str(item.path.relative_to(TESTS))
+        return SLURM if item.path in jobs else _name(item.path)
 
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group(item)))

@@ -8,7 +8,6 @@ import io
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -187,5 +186,3 @@ def bash(script: str) -> subprocess.CompletedProcess[str]:
     text = f"source '{ROOT}/nodes/lib/all.sh'\n{script}"
     return subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
 
-
-sys.dont_write_bytecode = True
