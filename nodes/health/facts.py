@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import http.client
 import json
 import os
 import re
 import socket
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -142,6 +140,8 @@ def _from_firmware(places: Places) -> str:
 
 
 def _from_imds(places: Places) -> str:
+    import http.client  # here and below: loading them takes as long as the rest of a run
+
     try:
         lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
         token = _http("PUT", f"{places.imds}/latest/api/token", lifetime)
@@ -153,6 +153,8 @@ def _from_imds(places: Places) -> str:
 
 def _http(method: str, url: str, headers: dict[str, str]) -> str:
     """Raises OSError (urllib's errors are ones), ValueError or HTTPException."""
+    import urllib.request
+
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy of the site
     request = urllib.request.Request(url, headers=headers, method=method)  # noqa: S310  (http to the own instance)
     with opener.open(request, timeout=IMDS_TIMEOUT_S) as answer:

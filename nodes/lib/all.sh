@@ -11,7 +11,7 @@ if [ -z "${SLURM_CONF:-}" ] && [ -f /opt/slurm/etc/slurm.conf ]; then
   export SLURM_CONF=/opt/slurm/etc/slurm.conf
 fi
 
-SLIPWAY_BUNDLE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+SLIPWAY_BUNDLE=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)
 readonly SLIPWAY_BUNDLE
 readonly SLIPWAY_NODE_ENV=${SLIPWAY_NODE_ENV:-/etc/slipway/node.env}
 # shellcheck disable=SC2034  # the files below and the scripts read them

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """The state that a node keeps in /var/lib/slipway: one JSON file for each step of the setup and each background work.
 
-    state.py step KIND/NAME STATUS EXIT SECONDS LOG HINT   records how a step ended
+    state.py steps                                         records how steps ended, as they end: it reads
+                                                           KIND/NAME STATUS EXIT SECONDS LOG HINT from standard input,
+                                                           a NUL after each, and prints `ok` after each record
     state.py background NAME STATE DETAIL LOG [HINT]       records how far a background work is
     state.py field NAME KEY                                prints one text of a background work's state
     state.py ended NAME                                    after the end of slipway-NAME.service (ExecStopPost):
@@ -63,6 +65,17 @@ def step(kind_and_name: str, status: str, code: str, seconds: str, log: str, hin
     record("steps", kind_and_name.rpartition("/")[2], {**dict(zip(STEP, values)), "finished": now()})
 
 
+def steps() -> None:
+    """Record each step that standard input describes. One process serves a whole setup: python3 takes time to start."""
+    pending = b""
+    while chunk := sys.stdin.buffer.read1(65536):
+        pending += chunk
+        while pending.count(b"\0") >= len(STEP):
+            *texts, pending = pending.split(b"\0", len(STEP))
+            step(*(text.decode(errors="replace") for text in texts))
+            print("ok", flush=True)
+
+
 def background(
     name: str, state: str, detail: str, log: str, hint: str = "", percent: int | None = None, eta_s: int | None = None
 ) -> None:
@@ -99,7 +112,7 @@ def ended(name: str) -> None:
         background(name, "failed", f"ended ({result}) while: {last.get('detail')}", str(last.get("log")), hint)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"step": step, "background": background, "ended": ended}
+COMMANDS: dict[str, Callable[..., None]] = {"steps": steps, "background": background, "ended": ended}
 
 
 def main(arguments: list[str]) -> int:

@@ -5,7 +5,7 @@ readonly SETUP_LOCK_TIMEOUT_S=900
 
 steps::say() { # LINE: prints it and appends it to setup.log
   printf '%s\n' "$1"
-  printf '%s %s\n' "$(date --utc +%Y-%m-%dT%H:%M:%SZ)" "$1" >>"$SLIPWAY_LOG_DIR/setup.log"
+  TZ=UTC printf '%(%Y-%m-%dT%H:%M:%SZ)T %s\n' -1 "$1" >>"$SLIPWAY_LOG_DIR/setup.log"
 }
 
 # The value of a line "# NAME: VALUE" of a step's head comment.
@@ -20,8 +20,15 @@ steps::head() { # FILE NAME
   log::die "$1: its head comment has no line '# $2: ...'" "add it: see the other steps"
 }
 
+# One process writes the records of all steps: python3 takes longer to start than many a step. It ends with this script.
 steps::record() { # KIND NAME STATUS EXIT SECONDS LOG HINT
-  python3 -I -S "$SLIPWAY_BUNDLE/nodes/lib/state.py" step "$1/$2" "${@:3}" || exit 1
+  local answer=''
+  if [ -z "${RECORDER_PID:-}" ]; then
+    coproc RECORDER { exec python3 -I -S "$SLIPWAY_BUNDLE/nodes/lib/state.py" steps 9>&-; } # 9: the lock of the setup
+  fi
+  printf '%s\0' "$1/$2" "${@:3}" >&"${RECORDER[1]}"
+  read -r answer <&"${RECORDER[0]}" || true
+  [ "$answer" = ok ] || exit 1
 }
 
 steps::hint() { # LOG SETUP_SCRIPT: the last hint of the step, else where to look

@@ -16,7 +16,8 @@ unit::ensure() { # UNIT FILE ...
   fi
   unit::enable "$unit"
   timeout --kill-after=5 "$UNIT_TIMEOUT_S" systemctl restart "$unit" || unit::fail "$unit" "did not start"
-  unit::wait_active "$unit"
+  # A timer has no process that could die.
+  [[ $unit == *.timer ]] || unit::wait_active "$unit"
   printf '%s\n' "$wanted" | file::put - "$note" 0644
   log::info "started $unit"
 }
@@ -31,10 +32,10 @@ unit::enable() { # UNIT
 unit::wait_active() { # UNIT
   local end=$((SECONDS + UNIT_TIMEOUT_S)) good=0 state
   while [ "$SECONDS" -lt "$end" ]; do
-    state=$(systemctl show --property ActiveState --value "$1")/$(systemctl show --property SubState --value "$1")
+    state=$(systemctl show --property ActiveState --property SubState "$1")
     case $state in
-      active/*) good=$((good + 1)) ;;
-      failed/* | */auto-restart) break ;;
+      *ActiveState=active*) good=$((good + 1)) ;;
+      *ActiveState=failed* | *SubState=auto-restart*) break ;;
       *) good=0 ;;
     esac
     [ "$good" -lt 2 ] || return 0

@@ -30,13 +30,14 @@ readonly PCLUSTER_CLOUDWATCH_CONFIGS=(
 readonly CLOUDWATCH_TIMEOUT_S=60
 
 cloudwatch::main() {
-  local metrics=yes
+  local fsx metrics=yes
   env::load "$SLIPWAY_NODE_ENV"
+  fsx=$(env::get_path FSX_MOUNT /fsx)
   if grep --quiet --no-messages '"metrics_collected"' "${PCLUSTER_CLOUDWATCH_CONFIGS[@]}"; then
     metrics=no
     log::info "ParallelCluster's agent configuration collects metrics of this node itself: ours adds the logs only"
   fi
-  file::render amazon-cloudwatch-agent.json.j2 "$CLOUDWATCH_CONFIG" 0644 "WITH_METRICS=$metrics"
+  file::render amazon-cloudwatch-agent.json.j2 "$CLOUDWATCH_CONFIG" 0644 "FSX_MOUNT=$fsx" "WITH_METRICS=$metrics"
   if [ ! -x "$CLOUDWATCH_CTL" ]; then
     log::info "no CloudWatch agent on this node: $CLOUDWATCH_CONFIG is ready for it"
     return 0

@@ -123,7 +123,10 @@ class Host:
         self._process.wait(timeout=30)
 
     def snapshot(self, *skip: str) -> dict[str, str]:
-        """Return path -> kind, mode, owner and content hash of what a setup may change, without its records."""
+        """Return path -> facts of what a setup may change, without its records.
+
+        Facts: kind, mode, owner, target of a link, size, inode, time of the last change: content cannot change without.
+        """
         pruned = [
             "/var/log/slipway",
             "/var/lib/slipway/steps",
@@ -135,19 +138,8 @@ class Host:
         ]
         prune = " -o ".join(f"-path {path}" for path in pruned)
         roots = "/etc /opt/slipway /usr/local /var/lib/slipway /var/lib/prometheus /var/cache/slipway /fsx"
-        script = (
-            rf"find {roots} \( {prune} \) -prune -o -printf '%p\t%y %m %u:%g %l %T@\n' | sort; "
-            rf"find {roots} \( {prune} \) -prune -o -type f -print0 | sort -z | xargs -0 sha256sum"
-        )
-        found: dict[str, str] = {}
-        for line in self.run(script).stdout.splitlines():
-            if "\t" in line:
-                path, facts = line.split("\t", 1)
-                found[path] = facts
-            else:
-                digest, path = line.split("  ", 1)
-                found[path] += f" {digest}"
-        return found
+        script = rf"find {roots} \( {prune} \) -prune -o -printf '%p\t%y %m %u:%g %l %s %i %T@\n'"
+        return dict(line.split("\t", 1) for line in self.run(script).stdout.splitlines())
 
 
 def _children(pid: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from nodes.lib import state
 from .conftest import ROOT
 
 PROGRAM = ROOT / "nodes/lib/state.py"
+ENDED = "".join(f"{text}\0" for text in ("compute/10-x", "ok", "0", "0.1", "/l", "")).encode()
 STRANGE = 'a"b\\c\td\ne\x1b ü'
 
 
@@ -31,8 +33,21 @@ def load(path: Path) -> dict[str, Any]:
     return values
 
 
-def test_a_step_is_recorded_as_it_ended(place: Path) -> None:
-    assert state.main(["step", "compute/10-fsx", "failed", "124", "90.1", "/l", STRANGE]) == 0
+class Chunks(io.BytesIO):
+    """A stream that gives few bytes at a time."""
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        return super().read1(7)
+
+
+def test_steps_are_recorded_as_they_end(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = ["compute/10-fsx", "failed", "124", "90.1", "/l", STRANGE, "compute/11-x", "ok", "0", "0.1", "/m", ""]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Chunks("".join(f"{text}\0" for text in ended).encode())))
+    assert state.main(["steps"]) == 0
+    assert capsys.readouterr().out == "ok\nok\n"
+    assert load(place / "steps/11-x.json")["hint"] == ""
     found = load(place / "steps/10-fsx.json")
     assert found.pop("finished").endswith("Z")
     assert found == {
@@ -109,18 +124,20 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
 def test_everybody_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from nodes.lib import state; from pathlib import Path; "
     code += f"state.STATE = state.SETUP_LOG = Path({str(tmp_path / 'new')!r}); "
-    code += "sys.exit(state.main(['step', 'compute/10-x', 'ok', '0', '0.1', '/l', '']))"
-    subprocess.run([sys.executable, "-B", "-c", code], umask=0o077, check=True, timeout=30)
+    code += "sys.exit(state.main(['steps']))"
+    subprocess.run([sys.executable, "-B", "-c", code], input=ENDED, umask=0o077, check=True, timeout=30)
     modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "new", tmp_path / "new/steps/10-x.json")]
     assert modes == [0o755, 0o644]
 
 
 def test_a_place_that_cannot_be_written_is_named(
-    tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "steps").touch()
-    assert state.main(["step", "compute/10-x", "ok", "0", "0.1", "/l", ""]) == 1
-    error = capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(ENDED)))
+    assert state.main(["steps"]) == 1
+    out, error = capsys.readouterr()
+    assert out == ""
     assert error.startswith(f"slipway: cannot write {place}/steps")
     assert "\nslipway-hint: " in error
 

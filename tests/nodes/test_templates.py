@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import jinja2
 import pytest
 
 from slipway import bundle
@@ -22,10 +22,18 @@ AMP = "https://aps-workspaces.us-east-1.amazonaws.com/workspaces/ws-1/api/v1/rem
 
 
 def render(template: str, tmp_path: Path, *pairs: str, **values: str) -> subprocess.CompletedProcess[str]:
+    """Fill a template; the result is in the file `out`, where there is one."""
     env = tmp_path / "node.env"
     env.write_text("".join(f"{key}={value}\n" for key, value in {**NODE_ENV, **values}.items()))
-    command = [sys.executable, str(ROOT / "nodes/lib/render.py"), str(ROOT / "templates" / template)]
-    command += ["--env", str(env), "--output", str(tmp_path / "out"), *pairs]
+    done = run(ROOT / "templates" / template, env, *pairs)
+    if done.returncode == 0:
+        (tmp_path / "out").write_text(done.stdout)
+    return done
+
+
+def run(template: Path, env: Path, *pairs: str) -> subprocess.CompletedProcess[str]:
+    """Run render.py as file::render does."""
+    command = ["/usr/bin/python3", "-I", "-S", str(ROOT / "nodes/lib/render.py"), str(template), str(env), *pairs]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
@@ -76,28 +84,70 @@ def test_remote_write_is_signed_in_the_clusters_region(tmp_path: Path) -> None:
     assert 'sigv4:\n      region: "eu-west-1"' in (tmp_path / "out").read_text()
 
 
-def test_missing_key_is_named(tmp_path: Path) -> None:
+CASES = (
+    {},
+    {"AMP_REMOTE_WRITE_URL": AMP, "WITH_METRICS": "yes", "STORAGE": "/var/lib/enroot", "NODE_KIND": "headnode"},
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=["without", "with"])
+@pytest.mark.parametrize("template", sorted((ROOT / "templates").glob("*.j2")), ids=lambda path: path.stem)
+def test_each_template_gives_what_jinja2_gives(template: Path, case: dict[str, str], tmp_path: Path) -> None:
+    values = {**NODE_ENV, "WITH_METRICS": "no", "STORAGE": "/scratch", "PLUGIN": "/p.so", "OPTIONS": " a=1", **case}
+    values |= {
+        "HEALTH_INTERVAL_S": "60",
+        "CLUSTER_NAME": 'quo"te \\ {{ REGION }} \u00e9',
+        "AMP_REMOTE_WRITE_URL": "",
+        **case,
+    }
+    environment = jinja2.Environment(  # noqa: S701  (makes configuration files, never HTML)
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+    )
+    done = render(template.name, tmp_path, **values)
+    assert (done.stdout, done.stderr) == (environment.from_string(template.read_text()).render(values), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("{{ REGION }} {{ region }}", 1),
+        ("{{ REGION | upper }}", 1),
+        ("x {% if REGION %}", 1),
+        ("{% if REGION %}\n{% if REGION %}\n{% endif %}\n{% endif %}", 2),
+        ('{% if REGION != "x" %}\n{% endif %}', 1),
+        ("x\n{% endif %}", 2),
+        ("{# remark #}", 1),
+        ("{% for one in REGION %}", 1),
+    ],
+)
+def test_what_render_does_not_know_is_refused_with_its_line(text: str, number: int, tmp_path: Path) -> None:
+    (tmp_path / "x.j2").write_text(text)
+    done = render(str(tmp_path / "x.j2"), tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"render.py: x.j2:{number}: '")
+    assert done.stderr.endswith("Hint: correct the template\n")
+
+
+def test_block_without_an_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.j2").write_text("{% if REGION %}\n")
+    assert "x.j2: the last {% if %} has no {% endif %}" in render(str(tmp_path / "x.j2"), tmp_path).stderr
+
+
+@pytest.mark.parametrize("template", ["prometheus.yml.j2", "amazon-cloudwatch-agent.json.j2"])
+def test_missing_key_is_named(template: str, tmp_path: Path) -> None:
     env = tmp_path / "node.env"
     env.write_text("REGION=us-east-1\n")
-    command = [sys.executable, str(ROOT / "nodes/lib/render.py"), str(ROOT / "templates/prometheus.yml.j2")]
-    command += ["--env", str(env), "--output", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 2
-    assert (
-        f"prometheus.yml.j2: {env} has no CLUSTER_NAME. Hint: add CLUSTER_NAME=... to /etc/slipway/site.env"
-        in done.stderr
-    )
-    assert not (tmp_path / "out").exists()
+    done = run(ROOT / "templates" / template, env)
+    key = "CLUSTER_NAME" if template.startswith("prom") else "WITH_METRICS"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{template}: {env} has no {key}. Hint: add {key}=... to /etc/slipway/site.env" in done.stderr
 
 
 @pytest.mark.parametrize("line", ["lower=1", "KEY", "KEY=a\tb"])
 def test_bad_line_of_node_env_is_refused(line: str, tmp_path: Path) -> None:
     env = tmp_path / "node.env"
     env.write_text(f"GOOD=1\n{line}\n")
-    command = [sys.executable, str(ROOT / "nodes/lib/render.py"), str(ROOT / "templates/pyxis.conf.j2")]
-    done = subprocess.run(
-        [*command, "--env", str(env), "--output", str(tmp_path / "out")], capture_output=True, text=True, check=False
-    )
+    done = run(ROOT / "templates/pyxis.conf.j2", env)
     assert done.returncode == 2
     assert f"{env}:2: " in done.stderr
 
