@@ -68,12 +68,12 @@ def step(kind_and_name: str, status: str, code: str, seconds: str, log: str, hin
 def steps() -> None:
     """Record each step that standard input describes. One process serves a whole setup: python3 takes time to start."""
     pending = b""
-    while chunk := sys.stdin.buffer.read1(65536):
-        pending += chunk
-        while pending.count(b"\0") >= len(STEP):
-            *texts, pending = pending.split(b"\0", len(STEP))
-            step(*(text.decode(errors="replace") for text in texts))
+    while byte := sys.stdin.buffer.read(1):
+        pending += byte
+        if pending.count(b"\0") == len(STEP):
+            step(*pending.decode(errors="replace").split("\0")[:-1])
             print("ok", flush=True)
+            pending = b""
 
 
 def background(

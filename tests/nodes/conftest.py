@@ -179,4 +179,3 @@ def bash(script: str) -> subprocess.CompletedProcess[str]:
     """Run a bash script here, with nodes/lib sourced."""
     text = f"source '{ROOT}/nodes/lib/all.sh'\n{script}"
     return subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
-

@@ -33,18 +33,11 @@ def load(path: Path) -> dict[str, Any]:
     return values
 
 
-class Chunks(io.BytesIO):
-    """A stream that gives few bytes at a time."""
-
-    def read1(self, size: int | None = -1, /) -> bytes:
-        return super().read1(7)
-
-
 def test_steps_are_recorded_as_they_end(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended = ["compute/10-fsx", "failed", "124", "90.1", "/l", STRANGE, "compute/11-x", "ok", "0", "0.1", "/m", ""]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Chunks("".join(f"{text}\0" for text in ended).encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("".join(f"{text}\0" for text in ended).encode())))
     assert state.main(["steps"]) == 0
     assert capsys.readouterr().out == "ok\nok\n"
     assert load(place / "steps/11-x.json")["hint"] == ""
