@@ -8,6 +8,8 @@ STACKS = ("network", "storage", "observability", "cluster", "acceptance")
 COMPLETE = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"}
 ROLLED_BACK = "UPDATE_ROLLBACK_COMPLETE"
 """The stack is as it was before the last update, which failed."""
+ROLLBACK_FAILED = "UPDATE_ROLLBACK_FAILED"
+"""The last update failed, and the stack is not as it was before it: no other update is taken."""
 
 
 def stack_names(cluster: str) -> dict[str, str]:

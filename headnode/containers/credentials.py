@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodes.lib.command import last_line
+
 AWS_TIMEOUT_S = 30
 NGC_HOSTS = ("nvcr.io", "authn.nvidia.com")
 NGC_USER = "$oauthtoken"
@@ -92,7 +94,7 @@ def _fetch(variable: str, what: str, command: list[str], problems: list[str]) ->
         problems.append(f"cannot read {what} ({reason}): its images will be refused")
         return False
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        said = last_line(done.stderr) or "no message"
         problems.append(f"cannot read {what}; does this node's policy allow it? aws says: {said}")
         return False
     value = done.stdout.strip()

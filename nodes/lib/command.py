@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 SLURM_CONF = Path("/opt/slurm/etc/slurm.conf")
 TIMEOUT_S = 30
+
+PAGE = re.compile(r"<(!doctype|html)\b.*", re.IGNORECASE | re.DOTALL)
+MARKUP = re.compile(r"<(style|script|head)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 Run = Callable[..., str]
 """Runs a command and returns its output; raises OSError or SubprocessError."""
@@ -26,5 +30,15 @@ def run(*command: str) -> str:
 
 def reason(error: Exception) -> str:
     """Return the last line of a command's error output, or of the exception."""
-    said = str(getattr(error, "stderr", "") or error).strip().splitlines()
-    return said[-1] if said else type(error).__name__
+    return last_line(str(getattr(error, "stderr", "") or error)) or type(error).__name__
+
+
+def last_line(text: str) -> str:
+    """Return the last line of an error output; an HTML page in it becomes its words, on the line before it.
+
+    The AWS CLI prints the whole page with which a proxy or a load balancer answers instead of AWS.
+    """
+    page = PAGE.search(text)
+    if page:
+        text = text[: page.start()] + " ".join(MARKUP.sub(" ", page[0]).split())
+    return (text.strip().splitlines() or [""])[-1]

@@ -26,6 +26,20 @@ class StackOptions:
 
 
 @dataclass
+class Rollback:
+    """What is left of taking an update back; CloudFormation keeps it in UPDATE_ROLLBACK_FAILED.
+
+    `undo` are the changed resources, the last one first, with their earlier properties and results; `existing` are the
+    logical ids and `references` the values before the update; `reason` is why the update failed.
+    """
+
+    undo: list[tuple[Resource, dict[str, Any], ResourceResult]]
+    existing: list[str]
+    references: dict[str, Any]
+    reason: str
+
+
+@dataclass
 class Stack:
     """One stack. `references` holds what Ref finds; `resources` is in order of creation."""
 
@@ -46,6 +60,7 @@ class Stack:
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
     skipped: list[Resource] = field(default_factory=list)  # retained when the stack was deleted; still listed
+    rollback: Rollback | None = None
 
     @property
     def busy(self) -> bool:

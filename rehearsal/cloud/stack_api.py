@@ -50,6 +50,7 @@ def install(engine: StackEngine, fetch: Callable[[str], str]) -> None:
         "create_stack": lambda r: _create(r, engine, fetch),
         "update_stack": lambda r: _update(r, engine, fetch),
         "delete_stack": lambda r: _delete(r, engine),
+        "continue_update_rollback": lambda r: _continue(r, engine),
         "describe_stacks": lambda r: ActionResult({"Stacks": [_stack(s) for s in _selected(r, engine)]}),
         "list_stacks": lambda r: ActionResult({"StackSummaries": _summaries(r, engine)}),
         "describe_stack_events": lambda r: ActionResult({"StackEvents": _events(r, engine)}),
@@ -133,6 +134,11 @@ def _update(response: Response, engine: StackEngine, fetch: Callable[[str], str]
 
 def _delete(response: Response, engine: StackEngine) -> Any:
     engine.delete(response._get_param("StackName"), response._get_param("RetainResources", []))
+    return EmptyResult()
+
+
+def _continue(response: Response, engine: StackEngine) -> Any:
+    engine.continue_rollback(response._get_param("StackName"), response._get_param("ResourcesToSkip", []))
     return EmptyResult()
 
 

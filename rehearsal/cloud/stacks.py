@@ -32,7 +32,7 @@ from rehearsal.cloud.model import (
     ResourceResult,
     ResourceType,
 )
-from rehearsal.cloud.stack import Stack, StackOptions, new_resource, output_text, parameters_of
+from rehearsal.cloud.stack import Rollback, Stack, StackOptions, new_resource, output_text, parameters_of
 
 log = logging.getLogger("rehearsal.cloud")
 
@@ -142,6 +142,30 @@ class StackEngine:
                 raise TemplateInvalid(used)
             self._stack_event(stack, "DELETE_IN_PROGRESS", "User Initiated")
         self._in_background(self._delete, stack, tuple(retain))
+
+    def continue_rollback(self, name: str, skip: Sequence[str] = ()) -> None:
+        """ContinueUpdateRollback: try what could not be taken back again, without the resources `skip`.
+
+        As its API reference says: only in UPDATE_ROLLBACK_FAILED, not of a nested stack, and only resources can be
+        skipped whose roll-back failed. They count as UPDATE_COMPLETE then, and stay as they are.
+        """
+        stack = self.find(name)
+        with self._lock:
+            if stack.parent_id is not None:
+                raise TemplateInvalid(f"Rollback of nested stack {stack.stack_id} must be continued from its parent")
+            if stack.status != "UPDATE_ROLLBACK_FAILED" or stack.rollback is None:
+                raise TemplateInvalid(f"Stack:{stack.stack_id} is in {stack.status} state and can not be rolled back.")
+            stuck = {resource.logical_id: resource for resource, _, _ in stack.rollback.undo}
+            wrong = sorted(set(skip) - set(stuck))
+            if wrong:
+                raise TemplateInvalid(
+                    f"The following resources are not in UPDATE_FAILED state because a rollback failed: {wrong}"
+                )
+            self._stack_event(stack, "UPDATE_ROLLBACK_IN_PROGRESS", "User Initiated")
+            stack.rollback.undo = [entry for entry in stack.rollback.undo if entry[0].logical_id not in skip]
+        for logical_id in skip:
+            self._resource_event(stack, stuck[logical_id], "UPDATE_COMPLETE")
+        self._in_background(self._roll_back, stack, stack.rollback)
 
     # ---- nested stacks: the same steps inside the parent's thread ----
 
@@ -461,17 +485,24 @@ class StackEngine:
     ) -> None:
         self._stack_event(stack, "UPDATE_ROLLBACK_IN_PROGRESS", failed)
         stack.text, stack.document, stack.given, references, stack.options = before
+        stack.rollback = Rollback(list(reversed(done)), existing, references, failed)
+        self._roll_back(stack, stack.rollback)
+
+    def _roll_back(self, stack: Stack, rollback: Rollback) -> None:
+        """Take back what is left of an update; what cannot be taken back is left for ContinueUpdateRollback."""
         problem = self._lost_output(stack)
-        for resource, old, result in reversed(done):
+        rollback.undo, undo = [], rollback.undo
+        for resource, old, result in undo:
             if not self._attempt(stack, resource, "UPDATE", partial(self._undo, stack, resource, old, result)):
                 problem = f"The following resource(s) failed to update: [{resource.logical_id}]."
-        added = [name for name in stack.resources if name not in existing]
+                rollback.undo.append((resource, old, result))
+        added = [name for name in stack.resources if name not in rollback.existing]
         problem = self._remove(stack, added, keep=_KEEP_ON_ROLLBACK) or problem
         physical = {name: resource.result.physical_id for name, resource in stack.resources.items()}
-        stack.references = {**references, **physical}
+        stack.references = {**rollback.references, **physical}
         problem = problem or self._set_outputs(stack)
         self._stack_event(stack, "UPDATE_ROLLBACK_FAILED" if problem else "UPDATE_ROLLBACK_COMPLETE", problem or "")
-        stack.reason = failed
+        stack.reason = problem or rollback.reason
 
     def _lost_output(self, stack: Stack) -> str | None:
         """The first output of another stack that the template names and that is gone.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import datetime
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,9 @@ ATTEMPTS = 2  # one retry: a check should take seconds, not minutes
 CALL_TIMEOUT_S = 30  # of one call with its retry and all its pages: a server that sends a byte a second never times out
 LONGEST_REASON = 300  # characters of an error that is not AWS's own, such as a proxy's page
 MAX_PAGES = 50  # a longer list counts as no answer
+SERVER_ERROR = 500  # and above: AWS's own server errors have a code in words
+PROXY = "without a reason of AWS's (a proxy in between?)"
+PROXY_REPAIR = "look at HTTPS_PROXY, or run it again in a minute"
 
 # Where the IAM action is not service:Operation. Source: service authorization reference.
 ACTIONS = {
@@ -239,16 +243,16 @@ def _read(client: Any, operation: str, parameters: dict[str, Any], one_page: boo
 def explained(error: BaseException, name: str, region: str) -> BaseException:
     """Return `Refused` for an error that AWS itself reports, and `Unasked` for any other error of botocore."""
     from botocore import exceptions
+    from botocore.parsers import ResponseParserError
 
     name = ACTIONS.get(name, name)
     if isinstance(error, Unasked):
         return error
     if isinstance(error, exceptions.ClientError):
         details = error.response.get("Error") or {}
-        code, message = str(details.get("Code") or ""), str(details.get("Message") or "")
-        if not code:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            return Unasked(f"{name}: HTTP {status} without a reason of AWS's (a proxy in between?)")
+        code, message = str(details.get("Code") or ""), " ".join(str(details.get("Message") or "").split())
+        if not code or _is_a_page(code, message, error.response):
+            return Unasked(_not_of_aws(name, error.response, message))
         if code in DENIED:
             return Unasked(f"{name} is not allowed", name)
         if code in NO_CREDENTIALS:
@@ -262,12 +266,31 @@ def explained(error: BaseException, name: str, region: str) -> BaseException:
         return Unasked(f"{name} did not answer in time")
     if isinstance(error, exceptions.EndpointConnectionError):
         return Unasked(f"{name} cannot be reached in {region}")
+    if isinstance(error, ResponseParserError):
+        return Unasked(f"{name}: {PROXY}; {PROXY_REPAIR}; {_short(error)}")
     if isinstance(error, exceptions.BotoCoreError):
         return Unasked(f"{name}: {_short(error)}")
     return Unasked(f"{name}: {type(error).__name__}: {_short(error)}")
 
 
-def _short(error: BaseException) -> str:
+def _is_a_page(code: str, message: str, response: dict[str, Any]) -> bool:
+    """Whether a proxy or a load balancer answered: botocore then makes the HTTP status the error's code.
+
+    AWS has such codes too, without a page and below 500: a HEAD request has no body.
+    """
+    kind = str(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("content-type", ""))
+    return code.isdigit() and (int(code) >= SERVER_ERROR or "<" in message or "html" in kind)
+
+
+def _not_of_aws(name: str, response: dict[str, Any], page: str) -> str:
+    """Return what is known of an answer that is not AWS's, with the page's own words, on one line."""
+    words = " ".join(re.sub(r"<(style|script|head)\b.*?</\1>|<[^>]*>", " ", page, flags=re.IGNORECASE).split())
+    quoted = f": {_short(words)!r}" if words else ""
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return f"{name}: HTTP {status} {PROXY}{quoted}; {PROXY_REPAIR}"
+
+
+def _short(error: BaseException | str) -> str:
     """Return the reason on one line, cut to LONGEST_REASON."""
     text = " ".join(str(error).split())
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."

@@ -19,8 +19,9 @@ REPAIRS = {
     "DELETE_FAILED": "delete it again, and keep what it cannot delete: aws cloudformation delete-stack --stack-name"
     " {name} --retain-resources ...",
     "ROLLBACK_FAILED": "delete it: aws cloudformation delete-stack --stack-name {name}",
-    "UPDATE_FAILED": "node_modules/.bin/cdk rollback {name}",
-    "UPDATE_ROLLBACK_FAILED": "node_modules/.bin/cdk rollback {name}",
+    "UPDATE_FAILED": "node_modules/.bin/cdk rollback {name} --context settings=FILE",
+    "UPDATE_ROLLBACK_FAILED": "slipway status FILE names the resource that holds it; repair that, then"
+    " node_modules/.bin/cdk rollback {name} --context settings=FILE",
 }
 BEGUN_ANEW = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
 

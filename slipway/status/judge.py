@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO
-from slipway.stack_names import ROLLED_BACK
+from slipway.stack_names import ROLLBACK_FAILED, ROLLED_BACK
 from slipway.status import versions
 from slipway.status.fleet import fleet_problems, reservation_problems
 from slipway.status.head import HeadNode
@@ -92,7 +92,7 @@ def _stacks(findings: Findings) -> Iterator[Problem]:
         elif not stack.is_good:
             # After the rollback of an update the stack works as before, without the requested change.
             level = DEGRADED if stack.status == ROLLED_BACK else FAILED
-            yield Problem(level, stack.name, f"{stack.status}{_first(stack)}", _stack_hint(stack))
+            yield Problem(level, stack.name, f"{stack.status}{_first(stack)}{_stuck(stack)}", _stack_hint(stack))
     yield from (Problem(FAILED, "log of the nodes", line) for line in findings.logged)
 
 
@@ -105,11 +105,20 @@ def _first(stack: Stack) -> str:
     return f"; first failure: {stack.failed.name}: {stack.failed.reason}" if stack.failed else ""
 
 
+def _stuck(stack: Stack) -> str:
+    """What the roll-back could not restore."""
+    reasons = listed([f"{step.name}: {step.reason or 'no reason'}" for step in stack.stuck], MOST_NODES)
+    return f"; the roll-back stopped at {reasons}" if stack.stuck else ""
+
+
 def _stack_hint(stack: Stack) -> str:
-    if stack.status == "UPDATE_ROLLBACK_FAILED" and stack.part != PARALLELCLUSTER:
-        skipped = f" --resources-to-skip {stack.failed.name}" if stack.failed else ""
-        return f"aws cloudformation continue-update-rollback --stack-name {stack.name}{skipped}"
-    return ""
+    """The way out of UPDATE_ROLLBACK_FAILED; a resource that cannot be repaired is skipped."""
+    if stack.status != ROLLBACK_FAILED or stack.part == PARALLELCLUSTER:
+        return ""
+    command = f"cdk rollback {stack.name} --context settings=FILE"
+    skipped = " ".join(f"--orphan {step.name}" for step in stack.stuck if step.name != stack.name)
+    rest = f"; if it cannot be repaired, add {skipped}: it stays as it is (docs/updates.md)" if skipped else ""
+    return f"repair what the roll-back stopped at, then {command}{rest}"
 
 
 def _head(head: HeadNode) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slipway.aws.calls import Aws, Pending, Refused
-from slipway.stack_names import COMPLETE, stack_names
+from slipway.stack_names import COMPLETE, ROLLBACK_FAILED, stack_names
 
 PARALLELCLUSTER = "ParallelCluster"  # the part's name of the stack that ParallelCluster makes
 CANCELLED = ("Resource creation cancelled", "Resource update cancelled", "Resource deletion cancelled")
@@ -31,6 +31,8 @@ class Stack:
     """One stack of a deployment.
 
     `status` is empty if the stack does not exist. `seconds` is the time since the present or last operation began.
+    `failed` is the first failure; in UPDATE_ROLLBACK_FAILED `stuck` is what the roll-back could not restore: resources,
+    or the stack itself if CloudFormation names none.
     """
 
     part: str
@@ -40,6 +42,7 @@ class Stack:
     outputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     busy: tuple[Step, ...] = ()
     failed: Step | None = None
+    stuck: tuple[Step, ...] = ()
     began: datetime.datetime | None = None
 
     @property
@@ -111,6 +114,7 @@ def _stack(part: str, name: str, stack: Mapping[str, Any], events: Sequence[Mapp
         outputs={one["OutputKey"]: one["OutputValue"] for one in stack.get("Outputs", [])},
         busy=tuple(_busy(run, now)) if stack["StackStatus"].endswith("_IN_PROGRESS") else (),
         failed=_first_failure(run) or _reason_of_stack(stack),
+        stuck=tuple(_stuck(run, stack)),
         began=began,
     )
 
@@ -152,6 +156,33 @@ def _first_failure(run: Sequence[Mapping[str, Any]]) -> Step | None:
         if event["ResourceStatus"].endswith("_FAILED") and not reason.startswith(CANCELLED):
             return Step(event["LogicalResourceId"], event["ResourceStatus"], None, reason[:REASON_CHARACTERS])
     return None
+
+
+def _stuck(run: Sequence[Mapping[str, Any]], stack: Mapping[str, Any]) -> Iterable[Step]:
+    """The resources whose newest event, after the last roll-back began, is their failure.
+
+    CloudFormation skips only these, not the resource with which the update failed (API reference,
+    ContinueUpdateRollback, ResourcesToSkip).
+    """
+    if stack["StackStatus"] != ROLLBACK_FAILED:
+        return
+    newest: dict[str, Mapping[str, Any]] = {}
+    for event in run:
+        if event.get("PhysicalResourceId") == event.get("StackId"):
+            if event["ResourceStatus"] == "UPDATE_ROLLBACK_IN_PROGRESS":
+                break
+            continue
+        newest.setdefault(event["LogicalResourceId"], event)
+    found = False
+    for name, event in newest.items():
+        reason = event.get("ResourceStatusReason") or ""
+        if event["ResourceStatus"] == "UPDATE_FAILED" and not reason.startswith(CANCELLED):
+            found = True
+            yield Step(name, event["ResourceStatus"], None, reason[:REASON_CHARACTERS])
+    if not found:
+        yield Step(
+            stack["StackName"], ROLLBACK_FAILED, None, (stack.get("StackStatusReason") or "")[:REASON_CHARACTERS]
+        )
 
 
 def _reason_of_stack(stack: Mapping[str, Any]) -> Step | None:

@@ -43,7 +43,8 @@ CASES = [
           "delete it: aws cloudformation delete-stack --stack-name p5-network"),
     state("network", "ROLLBACK_FAILED", FAULT, "the stack p5-network is ROLLBACK_FAILED"),
     state("cluster", "UPDATE_ROLLBACK_FAILED", FAULT, "the stack p5-cluster is UPDATE_ROLLBACK_FAILED",
-          "node_modules/.bin/cdk rollback p5-cluster"),
+          "slipway status FILE names the resource that holds it; repair that, then"
+          " node_modules/.bin/cdk rollback p5-cluster --context settings=FILE"),
     state("cluster", "ROLLBACK_COMPLETE", WARNING,
           "the stack p5-cluster is ROLLBACK_COMPLETE: an earlier creation was not finished",
           "cdk deploy begins it anew"),

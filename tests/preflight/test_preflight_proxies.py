@@ -7,10 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from slipway.aws import calls
+from slipway.aws.session import session_of
 from slipway.cost.command import cost
 from slipway.errors import EXIT_ENVIRONMENT, EnvironmentFault, UsageError
 from slipway.exchange.create import live_reservations
@@ -67,6 +70,62 @@ def test_a_proxys_refusal_is_told_and_ends_at_once(proxy: Proxy, capsys: pytest.
         export_env(SETTINGS, deployed=True)
     assert time.monotonic() - began < 10
     assert "Traceback" not in capsys.readouterr().err
+
+
+PAGE = (
+    "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad Gateway</h1></center>\r\n"
+    "<hr><center>nginx</center>\r\n</body></html>\n"
+)
+PAGES = [
+    # code and message as botocore makes them of the answer, status, content type; what is reported
+    (
+        "502",
+        PAGE,
+        502,
+        "",
+        "HTTP 502 without a reason of AWS's (a proxy in between?): '502 Bad Gateway nginx'; look at",
+    ),
+    ("503", "Service Unavailable", 503, "", "HTTP 503 without a reason of AWS's (a proxy in between?): 'Service Unav"),
+    (
+        "500",
+        "",
+        500,
+        "",
+        "HTTP 500 without a reason of AWS's (a proxy in between?); look at HTTPS_PROXY, or run it again",
+    ),
+    ("403", PAGE, 403, "", "HTTP 403 without a reason of AWS's"),
+    ("403", "Forbidden", 403, "text/html", "HTTP 403 without a reason of AWS's"),
+    ("403", "Forbidden", 403, "application/xml", "s3:ListBucket is not allowed"),  # a HEAD request has no other code
+    ("404", "Not Found", 404, "", "Not Found (404)"),
+    ("InternalError", "try\nagain", 500, "", "try again (InternalError)"),
+]
+
+
+@pytest.mark.parametrize(("code", "message", "status", "kind", "reported"), PAGES)
+def test_a_page_instead_of_aws_is_one_line(code: str, message: str, status: int, kind: str, reported: str) -> None:
+    metadata = {"HTTPStatusCode": status, "HTTPHeaders": {"content-type": kind}}
+    answer: Any = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
+    text = str(calls.explained(ClientError(answer, "HeadBucket"), "s3:HeadBucket", "us-east-1"))
+    assert reported in text
+    assert "\n" not in text
+    assert "<" not in text
+
+
+@pytest.mark.parametrize("page", [PAGE, PAGE.replace("<html>", "<!DOCTYPE html>\n<html>")], ids=["html", "doctype"])
+def test_every_protocol_reports_a_page_on_one_line(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    """A query protocol with XML (EC2), JSON (FSx), and S3: botocore reads the page in three ways."""
+    proxy(502, page.encode(), False)
+    monkeypatch.setattr(calls, "ATTEMPTS", 1)
+    aws = calls.Aws(session_of(None, "us-east-1"), "us-east-1")
+    asked = [("ec2", "describe_vpcs"), ("fsx", "describe_file_systems"), ("s3", "list_buckets")]
+    for service, operation in asked:
+        with pytest.raises(calls.Unasked) as caught:
+            aws.act(service, operation)
+        text = str(caught.value)
+        assert text.startswith(f"{service}:")
+        assert "(a proxy in between?)" in text
+        assert "run it again in a minute" in text
+        assert "\n" not in text
 
 
 def test_a_log_in_page_is_no_good_account(proxy: Proxy) -> None:

@@ -84,11 +84,7 @@ CASES: list[tuple[Findings, str, str]] = [
     (findings(stacks=stack("cluster", "ROLLBACK_COMPLETE", "too few")), "failed", "first failure: Cluster: too few"),
     (findings(stacks=stack("cluster", "ROLLBACK_IN_PROGRESS", "too few")), "failed", "first failure: Cluster: too few"),
     (findings(stacks=stack("acceptance", "UPDATE_ROLLBACK_COMPLETE", "slow")), "degraded", "Cluster: slow"),
-    (
-        findings(stacks=stack("cluster", "UPDATE_ROLLBACK_FAILED", "x")),
-        "failed",
-        "continue-update-rollback --stack-name ml-cluster --resources-to-skip Cluster",
-    ),
+    (findings(stacks=stack("cluster", "UPDATE_ROLLBACK_FAILED", "x")), "failed", "then cdk rollback ml-cluster --cont"),
     (findings(logged=["host=head step=headnode/20-prometheus exit=1"]), "failed", "log of the nodes: host=head"),
     (findings(head=HeadNode("i-1", "stopped")), "failed", "the head node: the instance is stopped"),
     (findings(head=HeadNode("i-1", "running", why_not="it sleeps")), "degraded", "does not say how it is: it sleeps"),
