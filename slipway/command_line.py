@@ -25,6 +25,7 @@ from slipway.errors import (
     EXIT_PIPE,
     EXIT_USAGE,
     MOST_FAULTS,
+    Interrupted,
     SettingsError,
     SlipwayError,
     error_lines,
@@ -41,12 +42,6 @@ class Request:
 
     command: str = ""
     as_json: bool = False
-
-
-class Interrupted(SlipwayError):
-    """The user pressed Ctrl-C while the command ran."""
-
-    exit_code = EXIT_INTERRUPTED
 
 
 class Command(TyperCommand):

@@ -5,7 +5,8 @@ Exception tree:
     SlipwayError            an error that Slipway reports on purpose; its text is for the user
     |-- SettingsError       the settings file is wrong; carries every Fault
     |-- UsageError          the command was used wrongly (exit code 2)
-    `-- EnvironmentFault    AWS, a tool or this machine did not answer (exit code 3)
+    |-- EnvironmentFault    AWS, a tool or this machine did not answer (exit code 3)
+    `-- Interrupted         the user pressed Ctrl-C (exit code 130)
 """
 
 from __future__ import annotations
@@ -133,6 +134,12 @@ class EnvironmentFault(SlipwayError):
     """AWS, a tool or this machine did not answer, or lacks something; the text says what and how to get it."""
 
     exit_code = EXIT_ENVIRONMENT
+
+
+class Interrupted(SlipwayError):
+    """The user pressed Ctrl-C while the command ran."""
+
+    exit_code = EXIT_INTERRUPTED
 
 
 def error_lines(error: Exception | str) -> list[str]:

@@ -84,10 +84,15 @@ class Leftover:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Everything that was found, and the questions that AWS did not answer."""
+    """Everything that was found, and the questions that AWS did not answer.
+
+    `is_cluster_proved`: each ParallelCluster stack of the name, deleted ones too, was created while the stack
+    `NAME-cluster` existed, so that one created it. After an interrupted teardown both may be gone.
+    """
 
     things: tuple[Leftover, ...]
     unasked: tuple[str, ...] = ()
+    is_cluster_proved: bool = False
 
     @property
     def usd_per_month(self) -> float:
@@ -147,7 +152,22 @@ class Finder:
                 unasked.append(str(error))
         kept = (thing for thing in things.values() if thing.id not in self._referred)
         order = (*DATA, GROUP, PARAMETER, INSTANCE, NAT_GATEWAY, ADDRESS)
-        return Found(tuple(sorted(kept, key=lambda thing: order.index(thing.kind))), tuple(dict.fromkeys(unasked)))
+        things_in_order = tuple(sorted(kept, key=lambda thing: order.index(thing.kind)))
+        return Found(things_in_order, tuple(dict.fromkeys(unasked)), self._is_cluster_proved(unasked))
+
+    def _is_cluster_proved(self, unasked: Sequence[str]) -> bool:
+        if unasked:
+            return False
+        stacks = self._stack_list.result()["StackSummaries"]
+        ours = [item for item in stacks if item["StackName"] == stack_names(self._name)["cluster"]]
+        made = [item["CreationTime"] for item in stacks if item["StackName"] == self._name]
+        return bool(made) and all(
+            any(
+                one["CreationTime"] <= time and ("DeletionTime" not in one or time <= one["DeletionTime"])
+                for one in ours
+            )
+            for time in made
+        )
 
     def _resources_of_stacks(self) -> dict[str, str]:
         """The stack of each physical id in the cluster's stacks, deleted ones too."""

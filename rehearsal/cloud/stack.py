@@ -55,6 +55,7 @@ class Stack:
     reason: str = ""
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     updated: datetime | None = None
+    deleted: datetime | None = None
     resources: dict[str, Resource] = field(default_factory=dict)
     events: list[CloudEvent] = field(default_factory=list)
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)

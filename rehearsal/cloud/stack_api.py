@@ -161,6 +161,7 @@ def _stack(stack: Stack) -> dict[str, Any]:
         "Parameters": parameters,
         "CreationTime": stack.created,
         "LastUpdatedTime": stack.updated,
+        "DeletionTime": stack.deleted,
         "StackStatus": stack.status,
         "StackStatusReason": stack.reason or None,
         "DisableRollback": stack.options.disable_rollback,
@@ -178,7 +179,8 @@ def _stack(stack: Stack) -> dict[str, Any]:
 
 def _summaries(response: Response, engine: StackEngine) -> list[dict[str, Any]]:
     wanted = response._get_param("StackStatusFilter", [])
-    keys = ("StackId", "StackName", "CreationTime", "LastUpdatedTime", "StackStatus", "StackStatusReason", "ParentId")
+    keys = ("StackId", "StackName", "CreationTime", "LastUpdatedTime", "DeletionTime", "StackStatus", "StackStatusReason",
+            "ParentId")  # fmt: skip
     shapes = [_stack(stack) for stack in engine.stacks() if not wanted or stack.status in wanted]
     return [{key: shape[key] for key in keys if key in shape} for shape in shapes]
 

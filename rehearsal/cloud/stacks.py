@@ -635,6 +635,8 @@ class StackEngine:
 
     def _stack_event(self, stack: Stack, status: str, reason: str = "") -> None:
         stack.status, stack.reason = status, reason
+        if status == "DELETE_COMPLETE":
+            stack.deleted = datetime.now(UTC)
         self._emit(stack, stack.name, STACK_TYPE, stack.stack_id, status, reason)
 
     def _resource_event(self, stack: Stack, resource: Resource, status: str, reason: str = "") -> None:

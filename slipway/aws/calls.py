@@ -273,7 +273,7 @@ def explained(error: BaseException, name: str, region: str) -> BaseException:
     return Unasked(f"{name}: {type(error).__name__}: {_short(error)}")
 
 
-def _is_a_page(code: str, message: str, response: dict[str, Any]) -> bool:
+def _is_a_page(code: str, message: str, response: Any) -> bool:
     """Whether a proxy or a load balancer answered: botocore then makes the HTTP status the error's code.
 
     AWS has such codes too, without a page and below 500: a HEAD request has no body.
@@ -282,7 +282,7 @@ def _is_a_page(code: str, message: str, response: dict[str, Any]) -> bool:
     return code.isdigit() and (int(code) >= SERVER_ERROR or "<" in message or "html" in kind)
 
 
-def _not_of_aws(name: str, response: dict[str, Any], page: str) -> str:
+def _not_of_aws(name: str, response: Any, page: str) -> str:
     """Return what is known of an answer that is not AWS's, with the page's own words, on one line."""
     words = " ".join(re.sub(r"<(style|script|head)\b.*?</\1>|<[^>]*>", " ", page, flags=re.IGNORECASE).split())
     quoted = f": {_short(words)!r}" if words else ""

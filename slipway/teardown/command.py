@@ -12,7 +12,7 @@ from typing import Any
 
 from slipway.aws.calls import Aws, Refused, Unasked
 from slipway.aws.session import session_of
-from slipway.errors import EXIT_GOOD, EXIT_NO, EnvironmentFault, SlipwayError, UsageError
+from slipway.errors import EXIT_GOOD, EXIT_NO, EnvironmentFault, Interrupted, SlipwayError, UsageError
 from slipway.leftovers import FILE_SYSTEM, GROUP, Finder, Found, referred
 from slipway.settings import Settings, load_settings
 from slipway.teardown.plan import STACK, Plan, Step, make_plan
@@ -51,7 +51,10 @@ def teardown(
     """
     settings = load_settings(file)
     aws = Aws(session_of(profile, settings.region), settings.region)
-    plan, found = _plan(settings, aws, delete_data)
+    try:
+        plan, found = _plan(settings, aws, delete_data)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: nothing was deleted") from None
     for line in plan_lines(settings, plan, found, delete_data=delete_data):
         _say(line)
     if plan.refused:
@@ -84,7 +87,8 @@ def _plan(settings: Settings, aws: Aws, delete_data: bool) -> tuple[Plan, Found]
             f"AWS did not report everything that exists: {'; '.join(found.unasked)}. Nothing was deleted. "
             "Hint: slipway policy teardown FILE prints the permissions"
         )
-    return make_plan(settings.name, stacks, found.things, delete_data=delete_data), found
+    things, proved = found.things, found.is_cluster_proved
+    return make_plan(settings.name, stacks, things, delete_data=delete_data, is_cluster_proved=proved), found
 
 
 def _confirm(name: str, confirm: str | None, ask: Callable[[str], str], *, delete_data: bool) -> None:
@@ -162,8 +166,13 @@ def _run(plan: Plan, worker: Worker) -> list[Result]:
         if stopped or needs_all:
             results.append(Result(step, "not begun"))
             continue
-        _say(f"{number}/{len(plan.steps)} {step.kind} {step.id}")
-        result = _do(step, worker)
+        place = f"{number}/{len(plan.steps)} {step.kind} {step.id}"
+        try:
+            _say(place)
+            result = _do(step, worker)
+        except KeyboardInterrupt:
+            rest = "what AWS has begun goes on. Hint: run the same command again, it goes on from there"
+            raise Interrupted(f"{place}: interrupted; {rest}") from None
         results.append(result)
         _say(f"  {step.id}: {result.state} after {duration(result.seconds)}")
         stopped = result.state == "held" and step.kind == STACK

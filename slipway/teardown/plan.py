@@ -67,10 +67,18 @@ class Plan:
         return sum(stay.usd_per_month for stay in self.stays if not stay.is_untouched)
 
 
-def make_plan(name: str, stacks: Mapping[str, LiveStack], things: Sequence[Leftover], *, delete_data: bool) -> Plan:
-    """Return the plan for the cluster `name` with these `stacks` and `things`."""
+def make_plan(
+    name: str,
+    stacks: Mapping[str, LiveStack],
+    things: Sequence[Leftover],
+    *,
+    delete_data: bool,
+    is_cluster_proved: bool = False,
+) -> Plan:
+    """Return the plan for the cluster `name` with these `stacks` and `things`; `is_cluster_proved`: see `Found`."""
     ours = {part: stack for part, stack in stacks.items() if not stack.foreign}
-    things = [_with_doubt(thing, name, ours) for thing in things]
+    if PARALLELCLUSTER not in ours and not is_cluster_proved:
+        things = [_with_doubt(thing, name) for thing in things]
     certain = [thing for thing in things if thing.is_ours]
     kept = {} if delete_data else _kept_stacks(name, ours, certain)
     steps = tuple(_steps(name, ours, certain, kept, delete_data))
@@ -79,9 +87,9 @@ def make_plan(name: str, stacks: Mapping[str, LiveStack], things: Sequence[Lefto
     return Plan(steps, stays, _refused(stacks))
 
 
-def _with_doubt(thing: Leftover, name: str, ours: Mapping[str, LiveStack]) -> Leftover:
-    """What a stack `NAME` made is certain only while that stack is proved to be ours: `pcluster` may reuse a name."""
-    return thing if thing.stack != name or PARALLELCLUSTER in ours else dataclasses.replace(thing, is_ours=False)
+def _with_doubt(thing: Leftover, name: str) -> Leftover:
+    """What a stack `NAME` made is certain only if that stack is proved to be ours: `pcluster` may reuse a name."""
+    return thing if thing.stack != name else dataclasses.replace(thing, is_ours=False)
 
 
 def _refused(stacks: Mapping[str, LiveStack]) -> str:

@@ -35,8 +35,10 @@ OBJECTS_AT_ONCE = 1000  # S3's limit of DeleteObjects
 ABSENT = {
     "BackupNotFound", "FileSystemNotFound", "DataRepositoryAssociationNotFound", "InvalidVolume.NotFound",
     "InvalidSnapshot.NotFound", "InvalidGroup.NotFound", "NoSuchBucket", "ResourceNotFoundException",
-    "ParameterNotFound",
+    "ParameterNotFound", "NoSuchUpload", "InvalidPermission.NotFound",
 }  # fmt: skip
+CHANGING = {"OperationAborted", "OperationAbortedException", "ConflictException"}
+"""Another request changes the thing: S3's error codes, DeleteLogGroup and Managed Prometheus' DeleteWorkspace."""
 
 
 class Held(SlipwayError):
@@ -112,14 +114,21 @@ class Worker:
             raise
 
     def _simple(self, service: str, operation: str, key: str) -> Callable[[str], None]:
-        def delete(id: str) -> None:
-            arguments: dict[str, Any] = {key: id}
-            try:
-                self._answer(service, operation, **arguments)
-            except Refused as error:
-                raise Held(f"{id}: {error}") from None
+        return lambda id: self._delete(id, service, operation, **{key: id})
 
-        return delete
+    def _delete(self, id: str, service: str, operation: str, **parameters: Any) -> None:
+        """Delete a thing; wait while another request, such as another teardown's, changes it."""
+
+        def state() -> str:
+            try:
+                self._answer(service, operation, **parameters)
+            except Refused as error:
+                if error.code in CHANGING:
+                    return f"another request changes it: {error.message}"
+                raise Held(f"{id}: {error}") from None
+            return ""
+
+        self._wait(id, state)
 
     # ---- stacks ----
 
@@ -160,6 +169,9 @@ class Worker:
         try:
             self._aws.act("cloudformation", "delete_stack", StackName=id, **keep)
         except Refused as error:
+            now = describe(self._aws, id)
+            if now is None or now["StackStatus"] == "DELETE_IN_PROGRESS":
+                return  # another teardown was quicker
             protection = "aws cloudformation update-termination-protection --no-enable-termination-protection"
             hint = f". Hint: {protection} --stack-name {name}" if "TerminationProtection" in error.message else ""
             raise Held(f"{name}: {error}{hint}") from None
@@ -269,7 +281,7 @@ class Worker:
         """Empty the bucket, old versions and unfinished uploads too, and delete it."""
         try:
             self._empty(name)
-            self._answer("s3", "delete_bucket", Bucket=name)
+            self._delete(name, "s3", "delete_bucket", Bucket=name)
         except Refused as error:
             raise Held(f"{name}: {error}") from None
 
@@ -281,7 +293,7 @@ class Worker:
             if not versions:
                 break
             objects = [{"Key": item["Key"], "VersionId": item["VersionId"]} for item in versions]
-            answer = self._aws.act("s3", "delete_objects", Bucket=name, Delete={"Objects": objects, "Quiet": True})
+            answer = self._answer("s3", "delete_objects", Bucket=name, Delete={"Objects": objects, "Quiet": True}) or {}
             if errors := answer.get("Errors"):
                 first = errors[0]
                 raise Held(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,9 +14,10 @@ from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
 from slipway import command_line
+from slipway.aws.calls import Aws
 from slipway.cli import app
 from slipway.settings import load_settings
-from slipway.teardown import work
+from slipway.teardown import command, work
 from tests.stacks.assembly import ROOT, Assembly, synthesised
 
 SETTINGS = ROOT / "clusters/p5-capacity-block.yaml"
@@ -109,10 +110,22 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     return synthesised(load_settings(SETTINGS), tmp_path_factory.mktemp("p5"))
 
 
+class OneSetOfClients(Aws):
+    """Making boto3's clients takes longer than a teardown; the commands of one test share them."""
+
+    made: ClassVar[dict[tuple[str, str], Any]] = {}
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._clients = self.made
+
+
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, assembly: Assembly) -> Iterator[Deployed]:
     monkeypatch.setattr(work, "POLL_S", 0.02)
     monkeypatch.setattr(storage, "DELETING_S", 0.1)
+    monkeypatch.setattr(OneSetOfClients, "made", {})
+    monkeypatch.setattr(command, "Aws", OneSetOfClients)
     with EmbeddedAws("us-east-1", tmp_path / "aws", settle_s=0.0) as aws:
         for name, value in aws.env().items():
             monkeypatch.setenv(name, value)
