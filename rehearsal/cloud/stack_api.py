@@ -179,8 +179,8 @@ def _stack(stack: Stack) -> dict[str, Any]:
 
 def _summaries(response: Response, engine: StackEngine) -> list[dict[str, Any]]:
     wanted = response._get_param("StackStatusFilter", [])
-    keys = ("StackId", "StackName", "CreationTime", "LastUpdatedTime", "DeletionTime", "StackStatus", "StackStatusReason",
-            "ParentId")  # fmt: skip
+    times = ("CreationTime", "LastUpdatedTime", "DeletionTime")
+    keys = ("StackId", "StackName", *times, "StackStatus", "StackStatusReason", "ParentId")
     shapes = [_stack(stack) for stack in engine.stacks() if not wanted or stack.status in wanted]
     return [{key: shape[key] for key in keys if key in shape} for shape in shapes]
 
