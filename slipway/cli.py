@@ -239,9 +239,17 @@ def preflight(
     return run(file, as_json=as_json, profile=profile, timeout_s=timeout)
 
 
-def _print_policy(file: Path, policy: Callable[[Settings], dict[str, Any]], *, as_json: bool = False) -> int:
-    """Print a policy, which is JSON in any case; with --json on one line, as IAM counts its characters."""
-    document = policy(load_settings(file))
+def _print_policy(
+    file: Path, policy: Callable[[Settings], dict[str, Any]], *, as_json: bool = False, part: int | None = None
+) -> int:
+    """Print a policy, which is JSON in any case; with --json on one line, as IAM counts its characters.
+
+    `part` is the number of a part of a policy that is too long for one. Raises UsageError if it is too long, or if
+    there is no such part.
+    """
+    from slipway.aws.policy import chosen
+
+    document = chosen(policy(load_settings(file)), part)
     print(json.dumps(document, separators=(",", ":")) if as_json else json.dumps(document, indent=2))
     return EXIT_GOOD
 
@@ -261,6 +269,10 @@ def policy_deploy(
         bool,
         option("--reasons", help="Print, instead, each action of that role's policy with what needs it."),
     ] = False,
+    part: Annotated[
+        int | None,
+        option("--part", min=1, help="Print this part of a policy that is too long for one managed policy."),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Print the IAM policy of the person or the pipeline that deploys and deletes the cluster."""
@@ -272,7 +284,7 @@ def policy_deploy(
         lines = (f"{action}: {', '.join(needed_by)}" for action, needed_by in explained.items())
         print(json.dumps(explained) if as_json else "\n".join(lines))
         return EXIT_GOOD
-    return _print_policy(file, execution_policy if execution else deployer_policy, as_json=as_json)
+    return _print_policy(file, execution_policy if execution else deployer_policy, as_json=as_json, part=part)
 
 
 @policies.command("preflight", cls=Command)

@@ -114,9 +114,9 @@ OTHER_SOURCES: tuple[tuple[str, str, str], ...] = (
      "FSx for Lustre user guide, Adding permissions to use data repositories in Amazon S3"),
     ("Custom::*", "lambda:InvokeFunction", "CloudFormation user guide, custom resources"),
     ("AWS::CloudFormation::Stack", "cloudformation:CreateChangeSet",
-     "ParallelCluster's template has the transform AWS::Serverless-2016-10-31: SAM developer guide"),
+     "the provider's template has the transform Serverless-2016-10-31; CloudFormation user guide, using-iam-template"),
     ("AWS::IAM::ManagedPolicy", "iam:CreatePolicy", "IAM API reference"),
-    ("the template", "ssm:GetParameters", "CDK: the parameter BootstrapVersion of each template"),
+    ("the template", "ssm:GetParameters", "the parameter BootstrapVersion of each CDK template; aws-cdk issue 20959"),
 )  # fmt: skip
 
 

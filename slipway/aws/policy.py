@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+from slipway.errors import UsageError
 
 
 def allow(sid: str, actions: Iterable[str], resources: Sequence[str], **more: Any) -> dict[str, Any]:
@@ -14,3 +17,39 @@ def allow(sid: str, actions: Iterable[str], resources: Sequence[str], **more: An
 def document(statements: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a policy of `statements`."""
     return {"Version": "2012-10-17", "Statement": list(statements)}
+
+
+MANAGED_POLICY_CHARACTERS = 6144
+"""IAM counts a managed policy without white space (IAM user guide, "IAM and AWS STS quotas")."""
+
+
+def size(policy: dict[str, Any]) -> int:
+    """Return the characters of a policy as IAM counts them."""
+    return len(json.dumps(policy, separators=(",", ":")))
+
+
+def parts(policy: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the policy in as few managed policies as its statements, in their order, allow."""
+    made: list[dict[str, Any]] = []
+    for statement in policy["Statement"]:
+        together = document([*(made[-1]["Statement"] if made else ()), statement])
+        if made and size(together) <= MANAGED_POLICY_CHARACTERS:
+            made[-1] = together
+        else:
+            made.append(document([statement]))
+    return made
+
+
+def chosen(policy: dict[str, Any], part: int | None) -> dict[str, Any]:
+    """Return the policy, or its `part`, counted from 1. Raises UsageError if it has several and none is chosen."""
+    made = parts(policy)
+    if part is None and len(made) == 1:
+        return policy
+    if part is None or part > len(made):
+        asked = ", then ".join(f"--part {number}" for number in range(1, len(made) + 1))
+        raise UsageError(
+            f"the policy has {size(policy):,} characters and a managed policy takes {MANAGED_POLICY_CHARACTERS:,}: "
+            f"it is printed in {len(made)} part{'s' if len(made) > 1 else ''}. Hint: {asked}; a role takes several policies, "
+            "and cdk bootstrap --cloudformation-execution-policies takes their ARNs with commas"
+        )
+    return made[part - 1]
