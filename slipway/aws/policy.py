@@ -47,9 +47,10 @@ def chosen(policy: dict[str, Any], part: int | None) -> dict[str, Any]:
         return policy
     if part is None or part > len(made):
         asked = ", then ".join(f"--part {number}" for number in range(1, len(made) + 1))
+        count = f"{len(made)} part{'s' if len(made) > 1 else ''}"
         raise UsageError(
             f"the policy has {size(policy):,} characters and a managed policy takes {MANAGED_POLICY_CHARACTERS:,}: "
-            f"it is printed in {len(made)} part{'s' if len(made) > 1 else ''}. Hint: {asked}; a role takes several policies, "
+            f"it is printed in {count}. Hint: {asked}; a role takes several policies, "
             "and cdk bootstrap --cloudformation-execution-policies takes their ARNs with commas"
         )
     return made[part - 1]
