@@ -22,35 +22,51 @@ KINDS = (
 MOST_PAGES = 20  # CloudWatch may return empty pages of a large group
 MOST_CAUSES = 5
 LINE_CHARACTERS = 400
+FILTER_CHARACTERS = 1024  # of a filter pattern: CloudWatch Logs API reference, FilterLogEvents
 RECENT_S = 6 * 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """A known cause. `terms`: what CloudWatch looks for, as written; `pattern`: what the line must match."""
+    """A known cause. `terms`: what CloudWatch looks for, as written; `pattern`: what the line must match.
+
+    `kinds`: the logs in which the line counts.
+    """
 
     what: str
     terms: tuple[str, ...]
     pattern: re.Pattern[str]
     repair: str
+    kinds: tuple[str, ...] = KINDS
 
 
-def _cause(what: str, terms: tuple[str, ...], pattern: str, repair: str) -> Cause:
-    return Cause(what, terms, re.compile(pattern), repair)
+def _cause(what: str, terms: tuple[str, ...], pattern: str, repair: str, kinds: tuple[str, ...] = KINDS) -> Cause:
+    return Cause(what, terms, re.compile(pattern), repair, kinds)
 
 
-# The most telling first: a mount that times out is why chef says FATAL. Each line's source is in docs/status.md.
+CALL = "when calling the"  # botocore: An error occurred (CODE) when calling the NAME operation
+FAILED_TO = "Failed to"
+
+# The most telling first: a mount that times out is why chef says FATAL. Each line's source is in docs/status.md. Terms
+# are short and shared: a filter pattern has at most FILTER_CHARACTERS.
 CAUSES = (
     _cause(
+        "the Lustre client does not fit the node's kernel",
+        ("mount.lustre", "Module lustre"),
+        r"mount\.lustre: .*No such device|Module lustre not found",
+        "a package upgrade replaced the kernel: take it out of head_node.scripts and queues[].scripts (Slipway holds "
+        "the kernel's packages), then deploy again",
+    ),
+    _cause(
         "the FSx for Lustre file system cannot be mounted",
-        ("mount.lustre", "Failed to mount FSX"),
+        ("mount.lustre", FAILED_TO),
         r"mount\.lustre: .*(failed|timed out|Input/output error)|Failed to mount FSX",
         "the file system's security group must let TCP 988 and 1018-1023 in from the nodes' group, both ways; "
         "slipway preflight FILE asks for it",
     ),
     _cause(
         "another file system cannot be mounted",
-        ("mount.nfs", "Failed to mount EFS", "Failed to mount EBS"),
+        ("mount.nfs", FAILED_TO),
         r"mount\.nfs4?: .*(timed out|refused|denied|No such)|Failed to mount (EFS|EBS)",
         "its security group must let TCP 2049 in from the nodes' group; slipway preflight FILE asks for it",
     ),
@@ -62,29 +78,62 @@ CAUSES = (
         "the head node's subnet",
     ),
     _cause(
+        "EC2 does not launch the static nodes, for which the head node waits",
+        (CALL,),
+        r"when calling the (RunInstances|CreateFleet) operation",
+        "the code in brackets is EC2's: Insufficient...: reserve capacity, or another zone; VcpuLimitExceeded: the "
+        "quota; UnauthorizedOperation: a boundary or service control policy. slipway preflight FILE asks for each",
+        ("clustermgtd", "slurm_resume"),
+    ),
+    _cause(
         "a name cannot be looked up (DNS)",
-        ("Could not resolve host", "Temporary failure in name resolution", "Temporary failure resolving"),
-        r"Could not resolve host|Temporary failure (in name resolution|resolving)",
+        ("Could not", "Temporary failure", "mount.lustre"),
+        r"Could not resolve host|Temporary failure (in name resolution|resolving)|mount\.lustre: Can't parse NID",
         "the VPC needs enableDnsSupport and enableDnsHostnames, and DHCP options that name a resolver",
     ),
     _cause(
         "an AWS endpoint cannot be reached",
-        ("Could not connect to the endpoint URL", "Connect timeout on endpoint URL", "No route to host"),
+        ("Could not", "timeout on endpoint URL", "No route to host"),
         r"Could not connect to the endpoint URL|Connect timeout on endpoint URL|No route to host",
         "the subnet needs a NAT gateway, or a VPC endpoint with private DNS whose group lets TCP 443 in; "
         "slipway preflight FILE asks for them",
     ),
     _cause(
+        "a certificate is not trusted",
+        ("certificate",),
+        r"SSL certificate problem|CERTIFICATE_VERIFY_FAILED|certificate verify failed",
+        "a proxy of the site opens TLS: let the nodes' subnets pass it, or use VPC endpoints and software_mirror",
+    ),
+    _cause(
         "packages cannot be fetched",
-        ("Failed to fetch", "Unable to fetch some archives", "Failed to download metadata for repo"),
+        (FAILED_TO, "Unable to fetch"),
         r"Failed to fetch|Unable to fetch some archives|Failed to download metadata for repo",
         "the subnet needs a way to the distribution's mirror, or software_mirror and an own mirror",
     ),
     _cause(
         "S3 refuses an object",
-        ("when calling the GetObject operation", "when calling the HeadObject operation", "fatal error: An error"),
+        (CALL, "fatal error: An error"),
         r"when calling the (Get|Head)Object operation|fatal error: An error",
         "the node's role must read the bucket, and the bucket's policy must let it; slipway preflight FILE (bucket)",
+    ),
+    _cause(
+        "a secret cannot be read",
+        (CALL,),
+        r"when calling the GetSecretValue operation",
+        "the secret must exist in this region under exactly this ARN; slipway preflight FILE asks for it",
+    ),
+    _cause(
+        "the node's role lacks a permission",
+        (CALL, "is not authorized to perform"),
+        r"is not authorized to perform|\((UnauthorizedOperation|AccessDenied|AccessDeniedException)\) when calling",
+        "ParallelCluster's roles have it: look for a permissions boundary (iam.permissions_boundary) or a service "
+        "control policy that denies it",
+    ),
+    _cause(
+        "a disk of the node is full",
+        ("No space left",),
+        r"No space left on device",
+        "head_node.root_volume_gib for the head node; a site's script that writes much: to /scratch or /fsx",
     ),
     _cause(
         "the fabric manager did not start in time",
@@ -93,26 +142,46 @@ CAUSES = (
         "a GPU or NVSwitch of this machine may be broken: the next one may start; aws-parallelcluster issue 6571",
     ),
     _cause(
+        "a service of the node did not start",
+        ("Job for ",),
+        r"Job for \S+\.service failed",
+        "slipway logs FILE --group system --node HOST has the service's own lines; for munge: "
+        "slurm.external_slurmdbd.munge_key_secret_arn must hold a key in base64",
+    ),
+    _cause(
+        "ParallelCluster's daemon clustermgtd does not run",
+        ("clustermgtd_heartbeat: No",),
+        r"clustermgtd_heartbeat: No such file",
+        "slipway logs FILE --group slurm (clustermgtd) has the reason; mostly no way to EC2's or DynamoDB's endpoint",
+    ),
+    _cause(
+        "ParallelCluster cannot write Slurm's configuration",
+        (FAILED_TO,),
+        r"Failed to generate slurm configurations",
+        "slipway logs FILE --group boot has the exception; after a failed update: docs/updates.md, "
+        '"When a roll-back fails"',
+    ),
+    _cause(
         "a custom action failed",
-        ("Failed to execute OnNode", "Failed to download OnNode", "Failed to run OnNode"),
+        (FAILED_TO,),
         r"Failed to (execute|download|run) OnNode",
         "slipway logs FILE --group setup has the steps' lines; the site's scripts print to cfn-init, cloud-init-output",
     ),
     _cause(
         "static nodes failed to start again and again (protected mode)",
-        ("has been set to PROTECTED mode",),
+        ("to PROTECTED mode",),
         r"has been set to PROTECTED mode",
         "the cause is in the compute nodes' logs: slipway logs FILE --group boot",
     ),
     _cause(
         "a recipe of ParallelCluster's cookbook failed",
-        ("Error executing action", "FATAL", "Failed to run chef recipe", "Cinc Client failed"),
+        ("Error executing action", "FATAL", FAILED_TO, "Client failed"),
         r"Error executing action|FATAL|Failed to run chef recipe|(Cinc|Chef) Client failed",
         "slipway logs FILE --group boot shows what is before it",
     ),
     _cause(
         "cloud-init failed",
-        ("cloud-init[", "Failed to run module scripts-user", "Failed running /var/lib/cloud"),
+        ("cloud-init[", FAILED_TO, "Failed running /var/lib/cloud"),
         r"Failed to run module scripts-user|Failed running /var/lib/cloud|cloud-init\[\d+\]: .*(ERROR|CRITICAL)",
         "slipway logs FILE --group boot shows what is before it",
     ),
@@ -151,8 +220,8 @@ def judge(group: str, events: Iterable[Mapping[str, Any]], *, failed: bool) -> l
     for event in sorted(events, key=lambda one: one.get("timestamp", 0)):
         stream, line = str(event["logStreamName"]), " ".join(str(event["message"]).split())
         machine, _, kind = stream.rpartition(".")
-        rank = next((rank for rank, cause in enumerate(CAUSES) if cause.pattern.search(line)), None)
-        if kind in KINDS and rank is not None and rank < best.get(machine, (len(CAUSES), "", ""))[0]:
+        rank = next((n for n, one in enumerate(CAUSES) if kind in one.kinds and one.pattern.search(line)), None)
+        if rank is not None and rank < best.get(machine, (len(CAUSES), "", ""))[0]:
             best[machine] = (rank, stream, line[:LINE_CHARACTERS])
     by_rank: dict[int, list[tuple[str, str]]] = {}
     for rank, stream, line in best.values():

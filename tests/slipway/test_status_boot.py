@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slipway.status.boot import CAUSES, LINE_CHARACTERS, filter_pattern, judge
+from slipway.status.boot import CAUSES, FILTER_CHARACTERS, LINE_CHARACTERS, filter_pattern, judge
 from slipway.status.problem import DEGRADED, FAILED
 
 GROUP = "/aws/parallelcluster/rehearsal-202611281530"
@@ -84,6 +84,76 @@ LINES = [
         "--group boot",
     ),
     (
+        "chef-client",
+        "STDERR: mount.lustre: mount fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com@tcp:/abcdefgh at /fsx failed: "
+        "No such device",
+        "the Lustre client does not fit the node's kernel",
+        "Slipway holds the kernel's packages",
+    ),
+    (
+        "chef-client",
+        "STDERR: mount.lustre: Can't parse NID 'fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com@tcp:/abcdefgh'",
+        "(DNS)",
+        "enableDnsSupport",
+    ),
+    (
+        "clustermgtd",
+        "ERROR - Encountered exception when launching instances for nodes (x2) ['train-st-p5-1', 'train-st-p5-2']: An error "
+        "occurred (InsufficientInstanceCapacity) when calling the RunInstances operation (reached max retries: 1)",
+        "EC2 does not launch the static nodes",
+        "reserve capacity",
+    ),
+    (
+        "slurm_resume",
+        "An error occurred (VcpuLimitExceeded) when calling the CreateFleet operation: You have requested more vCPU capacity",
+        "EC2 does not launch the static nodes",
+        "VcpuLimitExceeded: the quota",
+    ),
+    (
+        "cfn-init",
+        "botocore.errorfactory.ResourceNotFoundException: An error occurred (ResourceNotFoundException) when calling the "
+        "GetSecretValue operation: Secrets Manager can't find the specified secret.",
+        "a secret cannot be read",
+        "in this region",
+    ),
+    (
+        "chef-client",
+        "An error occurred (AccessDeniedException) when calling the PutItem operation: User: arn:aws:sts::123456789012:"
+        "assumed-role/team-p5/i-1 is not authorized to perform: dynamodb:PutItem with an explicit deny",
+        "the node's role lacks a permission",
+        "iam.permissions_boundary",
+    ),
+    (
+        "cloud-init-output",
+        "curl: (60) SSL certificate problem: self-signed certificate in certificate chain",
+        "a certificate is not trusted",
+        "VPC endpoints",
+    ),
+    (
+        "chef-client",
+        "OSError: [Errno 28] No space left on device: '/opt/x'",
+        "a disk of the node is full",
+        "root_volume_gib",
+    ),
+    (
+        "chef-client",
+        "STDERR: Job for munge.service failed because the control process exited with error code.",
+        "a service of the node did not start",
+        "munge_key_secret_arn",
+    ),
+    (
+        "chef-client",
+        "STDERR: cat: /opt/slurm/etc/pcluster/.slurm_plugin/clustermgtd_heartbeat: No such file or directory",
+        "clustermgtd does not run",
+        "DynamoDB's endpoint",
+    ),
+    (
+        "chef-client",
+        "ERROR - Failed to generate slurm configurations, exception: 'p4d.24xlarge'",
+        "cannot write Slurm's configuration",
+        "When a roll-back fails",
+    ),
+    (
         "cloud-init",
         "cc_scripts_user.py[WARNING]: Failed to run module scripts-user (scripts in /var/lib/cloud/instance/scripts)",
         "cloud-init failed",
@@ -111,6 +181,10 @@ def test_a_known_line_names_cause_group_stream_and_repair(kind: str, line: str, 
     )
 
 
+def test_cloudwatch_takes_the_filter_pattern() -> None:
+    assert len(filter_pattern()) <= FILTER_CHARACTERS
+
+
 def test_of_one_host_the_cause_and_not_its_consequence() -> None:
     lines = [
         event(f"{HEAD}.chef-client", LINES[12][1], 3),
@@ -136,6 +210,7 @@ def test_many_nodes_with_one_cause_are_one_line() -> None:
         "[2026-11-28T15:41:00+00:00] INFO: Cinc Infra Client finished",
         "mount.lustre: debug",
         "cloud-init[1234]: Cloud-init v. 24.1 finished",
+        "An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation",  # of clustermgtd's logs
     ],
 )
 def test_other_lines_are_no_cause(line: str) -> None:
