@@ -22,7 +22,6 @@ KINDS = (
 MOST_PAGES = 20  # CloudWatch may return empty pages of a large group
 MOST_CAUSES = 5
 LINE_CHARACTERS = 400
-FILTER_CHARACTERS = 1024  # of a filter pattern: CloudWatch Logs API reference, FilterLogEvents
 RECENT_S = 6 * 3600.0
 
 
@@ -48,7 +47,7 @@ CALL = "when calling the"  # botocore: An error occurred (CODE) when calling the
 FAILED_TO = "Failed to"
 
 # The most telling first: a mount that times out is why chef says FATAL. Each line's source is in docs/status.md. Terms
-# are short and shared: a filter pattern has at most FILTER_CHARACTERS.
+# are short and shared: CloudWatch takes a filter pattern of 1,024 characters.
 CAUSES = (
     _cause(
         "the Lustre client does not fit the node's kernel",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slipway.status.boot import CAUSES, FILTER_CHARACTERS, LINE_CHARACTERS, filter_pattern, judge
+from slipway.status.boot import CAUSES, LINE_CHARACTERS, filter_pattern, judge
 from slipway.status.problem import DEGRADED, FAILED
 
 GROUP = "/aws/parallelcluster/rehearsal-202611281530"
@@ -182,7 +182,8 @@ def test_a_known_line_names_cause_group_stream_and_repair(kind: str, line: str, 
 
 
 def test_cloudwatch_takes_the_filter_pattern() -> None:
-    assert len(filter_pattern()) <= FILTER_CHARACTERS
+    """CloudWatch Logs API reference, FilterLogEvents: filterPattern has at most 1,024 characters."""
+    assert len(filter_pattern()) <= 1024
 
 
 def test_of_one_host_the_cause_and_not_its_consequence() -> None:
