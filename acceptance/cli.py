@@ -101,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _complain(message: str) -> None:
-    for line in message.splitlines():
+    for line in message.split("\n"):
         print(f"acceptance: {line}", file=sys.stderr)
 
 

@@ -15,7 +15,7 @@ from acceptance.cloudai.load import System, Tree, load_tree
 from acceptance.cloudai.plan import launchers, make_plan, write_plan
 from acceptance.cloudai.remarks import Remarks
 from acceptance.cloudai.schema import REPORTS
-from acceptance.cloudai.sweep import points
+from acceptance.cloudai.sweep import point_count, points
 from acceptance.cloudai.templates import NCCL_IMAGE_2024, REFUSED, TEMPLATES
 from acceptance.cloudai.time_limit import slurm_time
 from acceptance.errors import EXIT_GOOD, EXIT_INPUT, InputError
@@ -97,7 +97,7 @@ def list_runs(scenario: TestScenario, as_json: bool) -> None:
 
 
 def _parts(run: TestRun) -> list[str]:
-    steps = len(points(run))
+    steps = point_count(run)
     parts = [" ".join(run.nodes) if run.nodes else f"{'|'.join(map(str, run.counts)) or 1} nodes"]
     parts += [f"without {' '.join(run.exclude_nodes)}"] if run.exclude_nodes else []
     parts += [f"{run.iterations} iterations"] if run.iterations > 1 else []

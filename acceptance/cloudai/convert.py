@@ -14,11 +14,12 @@ from acceptance.cloudai.remarks import dotted
 from acceptance.cloudai.time_limit import seconds_of, slurm_time
 from acceptance.cloudai.toml_file import TomlFile, read_toml
 from acceptance.cloudai.toml_text import toml_text
-from acceptance.errors import InputError
+from acceptance.errors import ExternalError, InputError
+from acceptance.runner.files import new_folder, write_whole
 
 
-def convert(source: Path, target: Path, image: str) -> Iterator[str]:
-    """Write the tree `source` in today's dialect to `target` and yield a line for each change.
+def convert(source: Path, target: Path, image: str) -> list[str]:
+    """Write the tree `source` in today's dialect to `target`, whole or not at all; return a line for each change.
 
     Files without a change are copied as they are. Raises InputError, before anything is written, if a file of
     `source` has an error or `target` has files.
@@ -32,13 +33,22 @@ def convert(source: Path, target: Path, image: str) -> Iterator[str]:
     tree = load_tree([source])
     if tree.remarks.errors:
         raise InputError([remark.text() for remark in tree.remarks.errors])
-    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-    for path, kind in tree.kinds.items():
-        if source in path.parents:
-            yield from _convert_file(read_toml(path), kind, target / path.relative_to(source), image)
+    lines: list[str] = []
+    with new_folder(target) as folder:
+        try:
+            shutil.copytree(source, folder, symlinks=True, dirs_exist_ok=True)
+        except shutil.Error as error:
+            faults = [f"{path}: cannot be copied: {reason}" for path, _, reason in error.args[0]]
+            raise ExternalError("\n".join(faults)) from None
+        for path, kind in tree.kinds.items():
+            if source in path.parents:
+                below = path.relative_to(source)
+                lines += _convert_file(read_toml(path), kind, target / below, folder / below, image)
+    return lines
 
 
-def _convert_file(file: TomlFile, kind: str, target: Path, image: str) -> Iterator[str]:
+def _convert_file(file: TomlFile, kind: str, target: Path, copy: Path, image: str) -> Iterator[str]:
+    """Write a file in today's dialect to `copy`, which will be `target`. A link there is replaced, not followed."""
     data, notes = old.modernise(kind, file.data, file.renamed.__setitem__, image)
     changes = [(note.path, f"{note.rule}; {_now(note.today)}") for note in notes]
     changes += list(_plain_values(kind, data))
@@ -49,7 +59,7 @@ def _convert_file(file: TomlFile, kind: str, target: Path, image: str) -> Iterat
         yield f"{file.path}:{line}: {dotted(path)} {words}"
     if "#" in file.text:
         yield f"{target}: comments are not kept; they are in {file.path}"
-    target.write_text(toml_text(data), encoding="utf-8")
+    write_whole(copy, toml_text(data))
 
 
 def _now(hint: str) -> str:

@@ -7,6 +7,7 @@ INVALID.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def _printable(value: str, spot: Spot) -> Any:
 def line(value: Any, spot: Spot) -> Any:
     """A text of one line that is not empty."""
     value = text(value, spot)
-    if value is not INVALID and (not value.strip() or "\n" in value):
+    if value is not INVALID and (not value.strip() or not value.replace("\t", " ").isprintable()):
         spot.error(value, "must be a text of one line", "write one line that is not empty")
         return INVALID
     return value
@@ -95,7 +96,7 @@ def whole(low: int = 0, high: int = 1 << 50) -> Form:
 def number(value: Any, spot: Spot) -> Any:
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d+([.]\d+)?([eE][+-]?\d+)?", value.strip()):
         value = int(value) if value.strip().lstrip("+-").isdigit() else float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         spot.error(value, "must be a number", "correct the number")
         return INVALID
     return value
@@ -219,8 +220,8 @@ def _underscored(name: str, schema: Schema) -> str:
 
 def _other(name: str, value: Any, spot: Spot, schema: Schema, others: str) -> None:
     if others == "error":
-        spot.error(value, "is not a field of this table", did_you_mean(name, schema, "remove it"))
+        spot.error(value, "is not a field of this table", spot.remarks.did_you_mean(name, schema, "remove it"))
     elif others == "option":
-        near = difflib.get_close_matches(name, list(schema), 1, 0.8)
+        near = difflib.get_close_matches(name, list(schema), 1, 0.8) if len(name) <= 100 else []
         if near:
             spot.warn(value, "is passed on as an option of the program", f"did you mean {near[0]}?")

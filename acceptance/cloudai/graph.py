@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from acceptance.cloudai.remarks import Spot, did_you_mean
+from acceptance.cloudai.remarks import Spot
 from acceptance.scenario.runs import TestRun
 
 
@@ -34,7 +34,8 @@ def check_dependencies(runs: Sequence[Any], spot: Spot) -> None:
             if other == run.get("id"):
                 there.error(other, "is the test's own id", "name another test, or remove the dependency")
             elif other not in ids:
-                there.error(other, "is not the id of a test of this scenario", did_you_mean(other, ids, "correct it"))
+                hint = spot.remarks.did_you_mean(other, ids, "correct it")
+                there.error(other, "is not the id of a test of this scenario", hint)
             elif key in seen:
                 there.error(other, f"is given twice with the type {key[0]}", "remove one")
             else:
@@ -42,7 +43,8 @@ def check_dependencies(runs: Sequence[Any], spot: Spot) -> None:
             seen.add(key)
     circle = _circle(needs)
     if circle:
-        names = " -> ".join([*circle, circle[0]])
+        left_out = [f"{len(circle) - 10} others"] if len(circle) > 10 else []
+        names = " -> ".join([*circle[:10], *left_out, circle[0]])
         index = ids[circle[0]]
         spot.at("Tests", index, "dependencies").error(
             [circle[1 % len(circle)]], f"is part of a circle of dependencies: {names}", "remove one of them"

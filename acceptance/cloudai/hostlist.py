@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from acceptance.cloudai.forms import INVALID
@@ -12,8 +13,9 @@ from acceptance.cloudai.remarks import Spot
 
 _LARGEST = 100_000  # names of one expression
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_PART = re.compile(r"(?P<plain>[A-Za-z0-9_.-]+)|\[(?P<range>\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]")
-GROUP = re.compile(r"([^:\s\[\],]+):([^:\s\[\],]+):(\d+|max_avail)")
+_NUMBER = "[0-9]{1,9}"
+_PART = re.compile(rf"(?P<plain>[A-Za-z0-9_.-]+)|\[(?P<range>{_NUMBER}(?:-{_NUMBER})?(?:,{_NUMBER}(?:-{_NUMBER})?)*)\]")
+GROUP = re.compile(rf"([^:\s\[\],]+):([^:\s\[\],]+):({_NUMBER}|max_avail)")
 
 
 class NodesError(Exception):
@@ -34,10 +36,11 @@ def expand(expression: str) -> list[str]:
             match = _PART.match(item, at)
             if match is None:
                 raise NodesError("is not a name of a node, a range of names, or PARTITION:GROUP:N", _HINT)
-            numbers = [match["plain"]] if match["plain"] else list(_numbers(match["range"]))
-            expanded = [before + number for before in expanded for number in numbers]
-            if len(expanded) > _LARGEST:
+            # One more than is allowed is enough to know that the range is too large.
+            numbers = [match["plain"]] if match["plain"] else list(islice(_numbers(match["range"]), _LARGEST + 1))
+            if len(names) + len(expanded) * len(numbers) > _LARGEST:
                 raise NodesError(f"names more than {_LARGEST} nodes", "correct the range")
+            expanded = [before + number for before in expanded for number in numbers]
             at = match.end()
         if not item:
             raise NodesError("is not a name of a node, a range of names, or PARTITION:GROUP:N", _HINT)
@@ -54,8 +57,6 @@ def _numbers(ranges: str) -> Iterator[str]:
         last = last or first
         if int(last) < int(first):
             raise NodesError(f"has the range {part}, which ends before it begins", f"write {last}-{first}")
-        if int(last) - int(first) > _LARGEST:
-            raise NodesError(f"names more than {_LARGEST} nodes", "correct the range")
         width = len(first) if first.startswith("0") or len(first) == len(last) else 0
         for value in range(int(first), int(last) + 1):
             yield str(value).zfill(width)

@@ -13,11 +13,13 @@ from acceptance.cloudai.forms import INVALID, read_table
 from acceptance.cloudai.graph import check_dependencies
 from acceptance.cloudai.remarks import NO_VALUE, Remark, Remarks, Spot, did_you_mean
 from acceptance.cloudai.schema import RUN, SCENARIO, SHARED, SYSTEMS, TEST
+from acceptance.cloudai.sweep import point_count
 from acceptance.cloudai.templates import TEMPLATES, Template, refusal
 from acceptance.cloudai.toml_file import TomlFile, read_toml
 from acceptance.errors import InputError
 from acceptance.scenario.runs import Dependency, TestDefinition, TestRun, TestScenario
 
+MOST_JOBS = 10_000  # of a scenario: MaxJobCount of Slurm, if slurm.conf has no other (man slurm.conf, 22.05 to 25.11)
 KINDS = {"scheduler": "system", "Tests": "scenario", "test_template_name": "test"}
 _RUN_TEST = ("name", "description", "test_template_name", "cmd_args", *SHARED)
 _OF_DEFINITION = (
@@ -75,8 +77,13 @@ class Tree:
     used: set[str] = field(default_factory=set)
 
     def relevant(self, remarks: Iterable[Remark], *paths: Path) -> list[Remark]:
-        """Return the remarks about these files and those that the scenarios need."""
-        files = self.used | set(map(str, paths))
+        """Return the remarks about these files and those that the scenarios need.
+
+        After an error, those of files that could not be read too: a test that is missing may be in one of them.
+        """
+        remarks, files = list(remarks), self.used | set(map(str, paths))
+        if any(remark.file in files and not remark.warning for remark in remarks):
+            files |= {remark.file for remark in remarks} - set(map(str, self.kinds))
         return [remark for remark in remarks if remark.file in files]
 
 
@@ -85,9 +92,12 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     faults, files = [], dict[Path, None]()
     for path in paths:
         if path.is_dir():
-            below = (Path(folder) / name for folder, _, names in os.walk(path) for name in names)
+            unreadable: list[OSError] = []
+            walk = os.walk(path, onerror=unreadable.append)
+            below = [Path(folder) / name for folder, _, names in walk for name in names]
             found = sorted(one for one in below if one.suffix == ".toml" and not one.name.startswith("."))
-            if not found:
+            faults += [f"{one.filename}: {one.strerror}. Hint: make the folder readable" for one in unreadable]
+            if not found and not unreadable:
                 faults.append(f"{path}: has no TOML file. Hint: give the folder of CloudAI's files")
             files.update(dict.fromkeys(found))
         elif path.exists():
@@ -336,12 +346,24 @@ def read_scenario(file: TomlFile, remarks: Remarks, lookup: _Nearest) -> TestSce
         if _is_table(run, spot.at("Tests", index))
     ]
     check_dependencies(values.get("Tests", ()), spot)
+    usable = tuple(run for run in runs if run)
+    _check_number_of_jobs(usable, spot.at("Tests"))
     return TestScenario(
         name=values.get("name", ""),
-        runs=tuple(run for run in runs if run),
+        runs=usable,
         job_status_check=values["job_status_check"],
         reports=values["reports"],
     )
+
+
+def _check_number_of_jobs(runs: Sequence[TestRun], spot: Spot) -> None:
+    jobs = {run.id: run.iterations * point_count(run) for run in runs}
+    for name in [name for name, count in jobs.items() if count == 0]:
+        spot.error(NO_VALUE, f"{name} has a sweep without a point: one of its lists is empty", "remove the empty list")
+    if sum(jobs.values()) > MOST_JOBS:
+        name = max(jobs, key=lambda name: jobs[name])
+        rule = f"are {sum(jobs.values())} jobs, more than {MOST_JOBS}; {name} has {jobs[name]} of them"
+        spot.error(NO_VALUE, rule, "shorten the lists of the sweeps, or lower iterations")
 
 
 def _is_table(value: Any, spot: Spot) -> bool:
@@ -392,7 +414,7 @@ def _test_of(run: Mapping[str, Any], own: Mapping[str, Any], spot: Spot, lookup:
         spot.at("test_template_name").error(run["test_template_name"], rule, "remove one of the two")
     candidates = lookup.find(name)
     if not candidates:
-        hint = did_you_mean(name, lookup.tests, "give the folder of its file: --tests-dir DIR")
+        hint = spot.remarks.did_you_mean(name, lookup.tests, "give the folder of its file: --tests-dir DIR")
         spot.at("test_name").error(name, "is not the name of a test that was read", hint)
     results = []
     for test in candidates:
@@ -407,10 +429,21 @@ def _test_of(run: Mapping[str, Any], own: Mapping[str, Any], spot: Spot, lookup:
         elif "cmd_args" in fields:
             spot.at("cmd_args").error(fields["cmd_args"], "must be a table", "write [Tests.cmd_args]")
             del changes["cmd_args"]
-        merged = merge(test.fields, changes)
+        merged = _with_defaults(merge(test.fields, changes), test, test.template, spot)
         _check_test({**changes, "cmd_args": changes.get("cmd_args", {})}, test.template, spot)
         results.append(definition(merged))
     return results[0] if results and candidates[0].sound else None
+
+
+def _with_defaults(fields: Mapping[str, Any], test: LoadedTest, template: Template, spot: Spot) -> dict[str, Any]:
+    """Return the fields with the defaults of tables that only the run has, and report what such a table lacks."""
+    merged = Remarks()
+    there = replace(spot, remarks=merged)
+    result = read_table({**TEST, **template.fields}, fields, there)
+    result["cmd_args"] = _arguments(template, fields.get("cmd_args", {}), there)
+    for remark in merged.errors if test.sound else ():
+        spot.remarks.add(remark)
+    return result
 
 
 def _inline(fields: Mapping[str, Any], spot: Spot) -> TestDefinition | None:

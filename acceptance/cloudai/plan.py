@@ -7,6 +7,7 @@ them when it ends. So no process has to stay alive.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -20,12 +21,16 @@ from acceptance.cloudai.hostlist import Nodes, NodesError, choose
 from acceptance.cloudai.jax import jax_toolbox
 from acceptance.cloudai.load import System
 from acceptance.cloudai.nemo import nemo_launcher, nemo_run, nemo_run_skips
+from acceptance.cloudai.schema import name_fault
 from acceptance.cloudai.script import LAUNCHER, SCRIPT, VARIABLES, Batch, Step, files_of, main_command
 from acceptance.cloudai.sweep import points
 from acceptance.cloudai.toml_text import toml_text
 from acceptance.errors import InputError
-from acceptance.runner.files import write_whole
+from acceptance.runner.files import new_folder
 from acceptance.scenario.runs import TestDefinition, TestRun, TestScenario
+from acceptance.text import printable
+
+_LONGEST_NAME = 200  # characters of a test's name in a job's name
 
 GENERATORS: dict[str, Callable[[Job], Command]] = {
     **SIMPLE,
@@ -69,6 +74,9 @@ def make_plan(scenario: TestScenario, system: System, output: Path, stamp: str) 
     if system.scheduler != "slurm":
         rule = f'scheduler = "{system.scheduler}": no scripts are written for this kind of system'
         raise InputError([f"{system.file.path}: {rule}. Hint: give a system with scheduler slurm"])
+    if re.search(r"""[$"\\]""", str(output.absolute())) or not str(output.absolute()).isprintable():
+        rule = "has characters that a batch script cannot name: '$', quotes, backslashes or control characters"
+        raise InputError([f"{str(output)!r}: {rule}. Hint: give another folder with --output-dir"])
     return _Planner(scenario, system, (output / f"{scenario.name}_{stamp}").absolute(), stamp).plan()
 
 
@@ -82,6 +90,12 @@ class _Planner:
         self._jobs: list[Planned] = []
         self._skipped: list[str] = []
         self._of: dict[str, list[int]] = {}  # id of a test -> numbers of its jobs
+        self._by_id = {run.id: run for run in scenario.runs}
+        self._followers: dict[str, list[str]] = {}  # id of a test -> those that end with it
+        for run in scenario.runs:
+            for need in run.dependencies:
+                if need.kind == "end_post_comp":
+                    self._followers.setdefault(need.id, []).append(run.id)
 
     def plan(self) -> Plan:
         for run in submission_order(self._scenario.runs):
@@ -96,9 +110,8 @@ class _Planner:
 
     def _refuse_launcher(self, run: TestRun) -> None:
         """NeMo's launcher submits a job of its own, whose id is not known here."""
-        by_id = {one.id: one for one in self._scenario.runs}
         for dependency in run.dependencies:
-            for one in (run, by_id[dependency.id]):
+            for one in (run, self._by_id[dependency.id]):
                 if one.test.template == "NeMoLauncher":
                     words = (
                         f"{dependency.kind} {dependency.id} cannot be given to Slurm: NeMo's launcher submits the job"
@@ -164,29 +177,29 @@ class _Planner:
                 raise CommandError(f"its {kind} runs the test {name} twice, and both would write to one folder")
         own = [one.time_limit_s for hook in (scenario.pre_test, scenario.post_test) if hook for one in hook.runs]
         limit = run.time_limit_s + sum(one for one in own if one) if run.time_limit_s else None
-        followers = [
-            one.id
-            for one in scenario.runs
-            for need in one.dependencies
-            if need.kind == "end_post_comp" and need.id == run.id
-        ]
         which = f"iteration {iteration}" + (f", step {step}" if step else "")
         account = self._system.get("account")
+        test_name = printable(run.test.name)[:_LONGEST_NAME]
         return Batch(
             title=f"{run.id} of the scenario {scenario.name}, {which}",
-            name=f"{account}-{run.test.name}.{self._stamp}" if account else f"{run.test.name}_{self._stamp}",
+            name=f"{account}-{test_name}.{self._stamp}" if account else f"{test_name}_{self._stamp}",
             main=main,
             pre=hooks["pre_test"],
             post=hooks["post_test"],
             time_limit_s=limit,
-            ends=tuple(followers) if last else (),
+            ends=tuple(self._followers.get(run.id, ())) if last else (),
             ends_all=scenario.job_status_check and len(scenario.runs) > 1,
             folder=self._folder,
         )
 
     def _step(self, run: TestRun, directory: Path, nodes: Nodes) -> Step:
         job = Job(run.test, self._system, nodes, directory)
-        return Step(job, GENERATORS[run.test.template](job), run.srun_arguments)
+        command = GENERATORS[run.test.template](job)
+        if command.image and re.search("[,:]", str(directory)):
+            raise CommandError(
+                f"its folder {directory} has a comma or a colon, and no mount of a container can have them"
+            )
+        return Step(job, command, run.srun_arguments)
 
     def _hook(self, run: TestRun, directory: Path, main: Nodes) -> Step:
         """A hook runs inside the job, on as many of its nodes as it asks for."""
@@ -195,6 +208,9 @@ class _Planner:
             raise CommandError(f"its hook {run.test.name} needs {count} nodes, the test has {main.count}")
         if run.test.template == "NeMoLauncher":
             raise CommandError(f"its hook {run.test.name} is a NeMoLauncher, which submits a job of its own")
+        fault = name_fault(run.test.name)
+        if fault:
+            raise CommandError(f"the name of its hook's test, {run.test.name!r}, is a folder's name and {fault}")
         step = self._step(run, directory / run.test.name, Nodes(count))
         return replace(step, is_hook=True)
 
@@ -207,21 +223,26 @@ def _count(run: TestRun) -> int:
 
 
 def write_plan(plan: Plan) -> None:
-    """Write the folder of a scenario: the scripts, and what submits them. Raises InputError if it exists."""
+    """Write the folder of a scenario, whole or not at all: the scripts, and what submits them.
+
+    Raises InputError if it exists.
+    """
     if plan.folder.exists():
         raise InputError([f"{plan.folder}: exists. Hint: give another folder with --output-dir, or try again"])
-    for planned in plan.jobs:
-        for name, text in {**files_of(planned.batch), "test-run.toml": _record(planned)}.items():
-            path = planned.directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, text)
-            if name.endswith(".sh") and not name.endswith(VARIABLES):
-                path.chmod(0o755)
-    for name in ("submit.sh", "end-jobs.sh"):
-        text = files("acceptance.cloudai").joinpath(name).read_text("utf-8")
-        write_whole(plan.folder / name, text)
-        (plan.folder / name).chmod(0o755)
-    write_whole(plan.folder / "plan.tsv", "".join(_rows(plan.jobs)))
+    with new_folder(plan.folder) as folder:
+        for planned in plan.jobs:
+            for name, text in {**files_of(planned.batch), "test-run.toml": _record(planned)}.items():
+                _write(folder / planned.directory.relative_to(plan.folder) / name, text)
+        for name in ("submit.sh", "end-jobs.sh"):
+            _write(folder / name, files("acceptance.cloudai").joinpath(name).read_text("utf-8"))
+        _write(folder / "plan.tsv", "".join(_rows(plan.jobs)))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    if path.suffix == ".sh" and path.name != VARIABLES:
+        path.chmod(0o755)
 
 
 def _rows(jobs: Sequence[Planned]) -> Iterator[str]:

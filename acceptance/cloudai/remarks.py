@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from acceptance.cloudai.toml_file import Key, TomlFile
+
+_MOST_COMPARISONS = 100_000  # of two words: some seconds
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Remark:
         shown = f" = {self.value}" if self.value is not None else ""
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         subject = f"{self.where}{shown}: " if self.where else ""
-        return f"{place}: {'warning: ' if self.warning else ''}{subject}{self.rule}. Hint: {self.hint}"
+        line = f"{place}: {'warning: ' if self.warning else ''}{subject}{self.rule}. Hint: {self.hint}"
+        return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
@@ -42,6 +45,7 @@ class Remarks:
     """All remarks of all files, in the order in which they were found. Each is kept once."""
 
     all: list[Remark] = field(default_factory=list)
+    _comparisons: int = 0  # of words, for hints
     _seen: set[Remark] = field(default_factory=set)
 
     def add(self, remark: Remark) -> None:
@@ -58,6 +62,11 @@ class Remarks:
             name += ":" + numbers.pop(0)
         line, column = [*map(int, numbers), 1, 1][:2] if numbers else (0, 0)
         self.add(Remark(name, line, column, "", None, rule, hint))
+
+    def did_you_mean(self, word: object, words: Collection[str], otherwise: str) -> str:
+        """Return a hint as `did_you_mean` does, as long as all hints together take no more than some seconds."""
+        self._comparisons += len(words) * (1 + len(str(word)) // 100)
+        return did_you_mean(word, words, otherwise) if self._comparisons < _MOST_COMPARISONS else otherwise
 
     @property
     def errors(self) -> list[Remark]:

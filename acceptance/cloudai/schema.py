@@ -6,6 +6,7 @@ Source: src/cloudai/models and src/cloudai/systems of github.com/NVIDIA/cloudai 
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 from acceptance.cloudai.forms import (
@@ -29,12 +30,35 @@ from acceptance.cloudai.remarks import Spot
 from acceptance.cloudai.time_limit import time_limit_form
 from acceptance.scenario.runs import DEPENDENCY_KINDS
 
-# A part of a path and of a job's name.
-PLAIN_NAME = matching(
-    r"""(?![.]{1,2}$)[^/\x00-\x20"\\][^/\x00-\x1f"\\]{0,199}""",
-    "must be 1 to 200 characters on one line, without '/', quotes and backslashes",
-    "correct the name",
-)
+_LONGEST_NAME = 200  # bytes: a folder's name has 255, and the scenario's has the time in it too
+_IN_FOLDER = ("submit.sh", "end-jobs.sh", "plan.tsv", "jobs.tsv", "jobs-cancelled.tsv", "ended", "--all")
+
+
+def name_fault(name: str) -> str | None:
+    """Return why a name cannot be a part of a path and of a job's name; None if it can."""
+    if not re.fullmatch(r"""(?![.]{1,2}$)[^/ "\\$][^/"\\$]{0,199}""", name) or not name.isprintable():
+        return "must be 1 to 200 characters on one line, without '/', '$', quotes and backslashes"
+    return f"is longer than {_LONGEST_NAME} bytes" if len(name.encode()) > _LONGEST_NAME else None
+
+
+def plain_name(value: Any, spot: Spot) -> Any:
+    """The form of names that become a part of a path."""
+    value = text(value, spot)
+    fault = None if value is INVALID else name_fault(value)
+    if fault:
+        spot.error(value, fault, "correct the name")
+        return INVALID
+    return value
+
+
+def _run_id(value: Any, spot: Spot) -> Any:
+    value = plain_name(value, spot)
+    if value in _IN_FOLDER:
+        spot.error(value, "is a name that the scenario's folder needs itself", "give the test another id")
+        return INVALID
+    return value
+
+
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 REPORTS = (
     "per_test",
@@ -55,7 +79,10 @@ _REPORT_TABLE = table({name: Key(_REPORT) for name in REPORTS})
 
 
 def _one_of_nodes(value: Any, spot: Spot) -> Any:
-    return [value] if isinstance(value, str) else listing(name_form)(value, spot)
+    if not isinstance(value, str):
+        return listing(name_form)(value, spot)
+    name = name_form(value, spot)
+    return [] if name is INVALID else [name]
 
 
 def _mount(value: Any, spot: Spot) -> Any:
@@ -77,15 +104,17 @@ def _literal(value: Any, spot: Spot) -> Any:
 
 def _srun_text(value: Any, spot: Spot) -> Any:
     value = line(value, spot)
-    if value is not INVALID and value.count('"') % 2:
-        spot.error(value, "has a quote that does not end", "close the quote")
+    try:
+        shlex.split(value if value is not INVALID else "")
+    except ValueError:
+        spot.error(value, "has a quote that does not end, or a backslash as its last character", "close the quote")
         return INVALID
     return value
 
 
 _BATCH_ARGUMENT = matching(r"-[^\n]+", "must be one option of sbatch on one line", 'write "--option=value"')
-_GROUP = {"name": Key(PLAIN_NAME, True), "nodes": Key(_one_of_nodes, True)}
-_PARTITION = {"name": Key(PLAIN_NAME, True), "groups": Key(listing(table(_GROUP)), default=[])}
+_GROUP = {"name": Key(plain_name, True), "nodes": Key(_one_of_nodes, True)}
+_PARTITION = {"name": Key(plain_name, True), "groups": Key(listing(table(_GROUP)), default=[])}
 _DATA_REPOSITORY = {"endpoint": Key(line, True), "verify_certs": Key(boolean, default=True)}
 
 _EVERY_SYSTEM = {
@@ -99,7 +128,7 @@ _EVERY_SYSTEM = {
 SYSTEMS: dict[str, dict[str, Key]] = {
     "slurm": {
         **_EVERY_SYSTEM,
-        "default_partition": Key(PLAIN_NAME, True),
+        "default_partition": Key(plain_name, True),
         "partitions": Key(listing(table(_PARTITION)), True),
         "account": Key(line),
         "distribution": Key(line),
@@ -208,7 +237,7 @@ TEST = {
 }
 _DEPENDENCY = {"type": Key(choice(*DEPENDENCY_KINDS), True), "id": Key(line, True)}
 RUN = {
-    "id": Key(PLAIN_NAME, True),
+    "id": Key(_run_id, True),
     "test_name": Key(line),
     "num_nodes": Key(swept(whole(1, 100_000))),
     "nodes": Key(listing(node_form), default=[]),
@@ -227,7 +256,7 @@ RUN = {
     **SHARED,
 }
 SCENARIO = {
-    "name": Key(PLAIN_NAME, True),
+    "name": Key(plain_name, True),
     "sol_path": Key(line),
     "job_status_check": Key(boolean, default=True),
     "Tests": Key(listing(anything, least=1), True),

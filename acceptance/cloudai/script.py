@@ -91,7 +91,7 @@ def _directives(batch: Batch) -> Iterator[str]:
     job, system = batch.main.job, batch.main.job.system
     yield f"#SBATCH --job-name={batch_value(batch.name)}"
     for stream, end in _STREAMS.items():
-        yield f"#SBATCH --{stream}={batch_value(f'{job.directory}/std{end}.txt'.replace('%', '%%'))}"
+        yield f"#SBATCH --{stream}={batch_value(f'{_pattern(job.directory)}/std{end}.txt')}"
     yield f"#SBATCH --partition={batch_value(system['default_partition'])}"
     if system.get("account"):
         yield f"#SBATCH --account={batch_value(system['account'])}"
@@ -117,6 +117,11 @@ def _directives(batch: Batch) -> Iterator[str]:
     yield from (f"#SBATCH {argument}" for argument in system["extra_sbatch_args"])
 
 
+def _pattern(path: Path | str) -> str:
+    """Return a path for --output and --error, in which Slurm replaces %j and the like."""
+    return str(path).replace("%", "%%")
+
+
 def _reservation(arguments: str) -> str:
     """The reservation of srun's options, which the job needs too."""
     parts = shlex.split(arguments)
@@ -135,8 +140,8 @@ def _setup(batch: Batch) -> Iterator[str]:
         yield lines(
             [
                 f"srun --ntasks={job.nodes.count} --ntasks-per-node=1",
-                word(f"--output={job.directory}/vboost.out"),
-                word(f"--error={job.directory}/vboost.err"),
+                word(f"--output={_pattern(job.directory)}/vboost.out"),
+                word(f"--error={_pattern(job.directory)}/vboost.err"),
                 "sudo nvidia-smi boost-slider --vboost 1",
             ]
         )
@@ -160,7 +165,7 @@ def _mapping(main: Step) -> Iterator[str]:
     if main.command.in_script:
         return
     text = 'echo "$(hostname): node $SLURM_NODEID, rank $SLURM_PROCID"'
-    files = [word(f"--{name}={main.job.directory}/mapping-std{end}.txt") for name, end in _STREAMS.items()]
+    files = [word(f"--{name}={_pattern(main.job.directory)}/mapping-std{end}.txt") for name, end in _STREAMS.items()]
     yield from ("", "# where each rank runs")
     yield lines([*_srun(main), *files, f"bash -c {shlex.quote(text)}"])
 
@@ -243,7 +248,7 @@ def _hook(step: Step) -> str:
     files = [f"{step.job.directory}/std{end}.txt" for end in ("out", "err")]
     if step.command.in_script:
         return f"{_command(step)} >{word(files[0])} 2>{word(files[1])}"
-    return _command(step, [word(f"--output={files[0]}"), word(f"--error={files[1]}")])
+    return _command(step, [word(f"--output={_pattern(files[0])}"), word(f"--error={_pattern(files[1])}")])
 
 
 def _gate(step: Step) -> Iterator[str]:

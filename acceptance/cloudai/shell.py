@@ -37,4 +37,6 @@ def lines(parts: Iterable[str], indent: str = "  ") -> str:
 
 def batch_value(text: str) -> str:
     """Return a value for an `#SBATCH` line, in which a blank would end it. Patterns such as %j stay."""
-    return f'"{text}"' if re.search(r"[\s#]", text) else text
+    if not re.search(r"""[\s#'"\\]""", text):
+        return text
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'

@@ -18,9 +18,11 @@ cancel() {
   fi
   mv -f jobs.tsv jobs-cancelled.tsv
 }
-trap cancel ERR
-
-: >jobs.tsv
+if ! (set -o noclobber && : >jobs.tsv); then
+  echo "submit.sh: jobs.tsv cannot be written here, or another submit.sh runs. Hint: see the line above" >&2
+  exit 2
+fi
+trap cancel EXIT # after a failure, Ctrl-C and SIGTERM too
 declare -A id_of
 while IFS=$'\t' read -r number test iteration step script needs; do
   options=(--parsable --hold)
@@ -42,4 +44,5 @@ scontrol release "$(
   IFS=,
   echo "${submitted[*]}"
 )"
+trap - EXIT
 echo "submitted: ${submitted[*]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -38,6 +39,11 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 def _literal(path: str, literal: tuple[str, ...]) -> bool:
     return any(f"cmd_args.{path}" == one or f"cmd_args.{path}".startswith(f"{one}.") for one in literal)
+
+
+def point_count(run: TestRun) -> int:
+    """Return the number of points without making them: a file of a few lines can ask for millions."""
+    return math.prod(map(len, dimensions(run).values()))
 
 
 def points(run: TestRun) -> list[tuple[dict[str, Any], TestRun]]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
 import stat
 import tempfile
-from contextlib import ExitStack, suppress
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from acceptance.errors import InputError
 from acceptance.nccl import Log, parse_stream
 
 _MOST_DEBUG_FILES = 20_000  # one a process
@@ -102,3 +106,24 @@ def write_whole(path: Path, text: str) -> None:
     ) as stream:
         stream.write(text)
     part.replace(path)
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder in one step: what the caller writes into another one next to it is renamed at the end.
+
+    An empty folder is replaced. Raises InputError if the folder has files then. After an error nothing remains.
+    """
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = folder.with_name(f".{os.getpid()}-{time.time_ns()}.part")
+    part.mkdir()
+    try:
+        yield part
+        part.replace(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and error.filename2 == str(folder):
+            raise InputError([f"{folder}: exists and is not an empty folder. Hint: give another folder"]) from None
+        raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

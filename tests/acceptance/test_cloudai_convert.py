@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tomllib
 from pathlib import Path
@@ -62,6 +63,25 @@ def test_what_needs_no_change_is_copied_as_it_is(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == f"{tmp_path}/new: 0 changes\n"
     for path in (DATA / "head").rglob("*.toml"):
         assert (tmp_path / "new" / path.relative_to(DATA / "head")).read_bytes() == path.read_bytes()
+
+
+def test_a_link_of_the_copy_is_not_followed_into_the_source(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere.toml"
+    shutil.copytree(DATA / "guide", tmp_path / "old")
+    (tmp_path / "old/system.toml").rename(elsewhere)
+    (tmp_path / "old/system.toml").symlink_to(elsewhere)
+    before = elsewhere.read_text()
+    assert main(["convert", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
+    assert elsewhere.read_text() == before
+    assert "[[partitions]]" in (tmp_path / "new/system.toml").read_text()
+
+
+def test_nothing_remains_where_the_copy_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(DATA / "guide", tmp_path / "old")
+    os.mkfifo(tmp_path / "old/pipe")
+    assert main(["convert", str(tmp_path / "old"), str(tmp_path / "new")]) == 3
+    assert "old/pipe: cannot be copied: " in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_a_time_limit_with_two_readings_is_written_out(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from acceptance.cli import main
-from acceptance.cloudai import command
+from acceptance.cloudai import command, plan
 from acceptance.cloudai.commands import cached_name
-from acceptance.cloudai.shell import word
+from acceptance.cloudai.shell import batch_value, word
+from acceptance.errors import InputError
+from acceptance.runner.files import new_folder
 
 DATA = Path(__file__).parent / "data/cloudai"
 GOLDEN = DATA / "golden"
@@ -304,6 +306,61 @@ def test_what_cannot_be_planned(text: str, words: str, tmp_path: Path, capsys: p
     assert dry_run(tmp_path, scenario(tmp_path, text)) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"acceptance: {words}"
     assert not (tmp_path / "OUT").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("plain", "plain"), ("a b", '"a b"'), ("it's", '"it\'s"'), ('a" --x', r'"a\" --x"'), ("a\\", r'"a\\"')],
+)
+def test_a_value_of_sbatch_is_one_word(text: str, written: str) -> None:
+    assert batch_value(text) == written
+
+
+@pytest.mark.parametrize("name", ["a$HOME", "a\nb", 'a"b', "a\\b"])
+def test_an_output_folder_that_a_script_cannot_name(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dry_run(tmp_path, DATA / "head/scenario.toml", "--output-dir", str(tmp_path / name)) == 2
+    assert "has characters that a batch script cannot name" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(plan, "_rows", full)
+    assert dry_run(tmp_path, DATA / "head/scenario.toml") == 3
+    assert list((tmp_path / "OUT").iterdir()) == []
+
+
+def test_the_second_of_two_at_once_is_refused(tmp_path: Path) -> None:
+    making = new_folder(tmp_path / "a")
+    (making.__enter__() / "mine").touch()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/theirs").touch()
+    with pytest.raises(InputError, match="exists and is not an empty folder"):
+        making.__exit__(None, None, None)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["a", "a/theirs"]
+
+
+def test_a_percent_sign_in_an_id_is_no_pattern_of_slurm(tmp_path: Path) -> None:
+    scenario = tmp_path / "x.toml"
+    scenario.write_text('name = "n"\n[[Tests]]\nid = "50%t"\ntest_name = "ring"\n')
+    assert dry_run(tmp_path, scenario) == 0
+    script = (tmp_path / f"OUT/n_{STAMP}/50%t/0/cloudai_sbatch_script.sh").read_text()
+    assert script.count("50%%t/0/") == 4
+
+
+def test_the_test_of_a_hook_cannot_be_written_outside_of_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(DATA / "head", tmp_path / "head")
+    for path in (tmp_path / "head/hook").rglob("*.toml"):
+        path.write_text(path.read_text().replace('"sweep_up"', '"../../../../x"'))
+    hooks = ["--hook-dir", str(tmp_path / "head/hook")]
+    assert dry_run(tmp_path, DATA / "head/scenario.toml", *hooks) == 2
+    assert "the name of its hook's test, '../../../../x', is a folder's name and must be" in capsys.readouterr().err
 
 
 def test_a_hook_that_needs_more_nodes_than_its_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from acceptance.cli import main
 from acceptance.cloudai.hostlist import NodesError, choose, expand
 from acceptance.cloudai.load import load_tree
+from acceptance.cloudai.remarks import Remarks
 from acceptance.cloudai.sweep import dimensions, points
 from acceptance.cloudai.time_limit import seconds_of, slurm_time
 from acceptance.cloudai.toml_file import TomlFile
@@ -358,6 +360,115 @@ def test_a_path_without_files(make: Any, words: str, tmp_path: Path, capsys: pyt
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(b'name = "a"\nb = "\xff"\n')
     assert remarks(tmp_path, {}) == ["x.toml:2:1: is not UTF-8. Hint: save the file as UTF-8"]
+
+
+RUN_OF_RING = ONE + "{}\n"
+EXTREMES = [
+    (f"a = {'1' * 5000}\n", "x.toml:1:1: has a number of more than 64 bits. Hint: correct the number"),
+    (f"\n[b]\na = 0x{'f' * 5000}\n", "x.toml:3:1: b.a: has more than 64 bits. Hint: correct the number"),
+    (
+        f"a{'.a' * 60} = 1\n",
+        "x.toml:1:1: a.a.a.a: is nested deeper than 40 tables and lists. Hint: is it the right file?",
+    ),
+    (
+        f"[a{'.a' * 60}]\n",
+        "x.toml:1:1: a.a.a.a: is nested deeper than 40 tables and lists. Hint: is it the right file?",
+    ),
+    (f"a{'.a' * 90_000} = 1\n", "x.toml: has a key of more than 1000 parts. Hint: is it the right file?"),
+    (
+        "\ufeff" + SYSTEM,
+        "x.toml:1:1: begins with a byte order mark, which TOML refuses. Hint: save the file as UTF-8 without it",
+    ),
+    (
+        RUN_OF_RING.format("nodes = ['n[1-99999]x[1-99999]']"),
+        'x.toml:5:10: Tests[0].nodes[0] = "n[1-99999]x[1-99999]": names more than 100000 nodes. Hint: correct the range',
+    ),
+    (
+        RUN_OF_RING.format(f"nodes = ['n[{','.join(['1-99999'] * 9999)}]']"),
+        'x.toml:5:10: Tests[0].nodes[0] = "n[1-99999,1-99999,1-99999,1-99999,1-99999,1-99999,1-9999...: names more than'
+        " 100000 nodes. Hint: correct the range",
+    ),
+    (
+        RUN_OF_RING.format(f"nodes = ['n[{'9' * 5000}]']"),
+        f'x.toml:5:10: Tests[0].nodes[0] = "n[{"9" * 54}...: is not a name of a node, a range of names, or'
+        ' PARTITION:GROUP:N. Hint: write "gpu-1", "gpu-[01-16]", "PARTITION:GROUP:4" or "PARTITION:GROUP:max_avail"',
+    ),
+    (
+        RUN_OF_RING.format('extra_srun_args = "--comment=it\'s"'),
+        'x.toml:5:1: Tests[0].extra_srun_args = "--comment=it\'s": has a quote that does not end, or a backslash as its'
+        " last character. Hint: close the quote",
+    ),
+    (
+        RUN_OF_RING.format("ideal_perf = nan"),
+        "x.toml:5:1: Tests[0].ideal_perf = NaN: must be a number. Hint: correct the number",
+    ),
+    (
+        ONE.replace('"a"', '"submit.sh"'),
+        'x.toml:3:1: Tests[0].id = "submit.sh": is a name that the scenario\'s folder needs itself.'
+        " Hint: give the test another id",
+    ),
+    (
+        ONE.replace('"a"', r'"a\u202e"'),
+        r'x.toml:3:1: Tests[0].id = "a\u202e": must be 1 to 200 characters on one line, '
+        "without '/', '$', quotes and"
+        " backslashes. Hint: correct the name",
+    ),
+    (
+        ONE.replace('"n"', f'"{"名" * 70}"'),
+        f'x.toml:1:1: name = "{"名" * 56}...: is longer than 200 bytes. Hint: correct the name',
+    ),
+    (
+        RUN_OF_RING.format(
+            "iterations = 10\n[Tests.cmd_args]\n" + "".join(f"v{i} = {[*range(99)]}\n" for i in range(9))
+        ),
+        f"x.toml:2:1: Tests: are {99**9 * 10} jobs, more than 10000; a has {99**9 * 10} of them."
+        " Hint: shorten the lists of the sweeps, or lower iterations",
+    ),
+    (
+        RUN_OF_RING.format("[Tests.cmd_args]\nv = []"),
+        "x.toml:2:1: Tests: a has a sweep without a point: one of its lists is empty. Hint: remove the empty list",
+    ),
+    (
+        SYSTEM + '[[partitions.groups]]\nname = "g"\nnodes = "n["\n',
+        'x.toml:10:1: partitions[0].groups[0].nodes = "n[": is not a name of a node, a range of names, or'
+        ' PARTITION:GROUP:N. Hint: write "gpu-1", "gpu-[01-16]", "PARTITION:GROUP:4" or "PARTITION:GROUP:max_avail"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), EXTREMES, ids=map(str, range(len(EXTREMES))))
+def test_extremes_are_faults_and_take_neither_time_nor_memory(text: str, line: str, tmp_path: Path) -> None:
+    assert line in remarks(tmp_path, {"ring.toml": RING, "x.toml": text})
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.toml")
+    assert remarks(tmp_path, {}) == ["x.toml: is not a file. Hint: give the path of a TOML file"]
+
+
+def test_hints_are_looked_for_among_many_names_for_a_bounded_time() -> None:
+    words, found = [f"name{number}" for number in range(1000)], Remarks()
+    hints = [found.did_you_mean("nam7", words, "otherwise") for _ in range(1000)]
+    assert hints[0].startswith("did you mean")
+    assert hints[-1] == "otherwise"
+
+
+def test_a_table_that_only_the_run_has_gets_its_defaults(tmp_path: Path) -> None:
+    (tmp_path / "ring.toml").write_text(RING)
+    (tmp_path / "x.toml").write_text(ONE + '[Tests.nsys]\noutput = "o"\n')
+    nsys = load_tree([tmp_path]).scenarios[0][1].runs[0].test.nsys
+    assert nsys == {"enable": True, "nsys_binary": "nsys", "task": "profile", "output": "o", "extra_args": []}
+
+
+def test_a_file_that_cannot_be_read_is_reported_with_the_test_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "ring.toml").write_text("=")
+    scenario = tmp_path / "x.toml"
+    scenario.write_text(ONE)
+    tree = load_tree([scenario], tmp_path)
+    assert [Path(remark.file).name for remark in tree.relevant(tree.remarks.errors, scenario)] == [
+        "ring.toml",
+        "x.toml",
+    ]
 
 
 def test_today_s_tree_is_accepted() -> None:
