@@ -138,8 +138,9 @@ _SLURMD_OPTIONS = "SLURMD_OPTIONS=-b\n"
 _AWS_WRAPPER = f"""\
 #!/bin/sh
 # The AWS CLI of the rehearsal's hosts: run by the system's Python, whatever Python the user's machine has besides.
+# -S: without the packages of this machine; they cost a fifth of its start.
 export PYTHONPATH={AWS_TOOL_DIR} PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1
-exec /usr/bin/python3 -m awscli "$@"
+exec /usr/bin/python3 -S -m awscli "$@"
 """
 
 

@@ -1,6 +1,7 @@
 """The whole road on this machine: settings, cdk deploy, hosts, Slurm, all_reduce, verdict; and the faults on purpose.
 
-Each test is one rehearsal with the real tools, started as a user starts it; most are of `clusters/rehearsal.yaml`.
+Each test is one rehearsal with the real tools, started as a user starts it. Nodes and GPUs are as few as the behaviour
+needs: each compute node costs a rehearsal seven seconds of CPU, and each rank of a collective half a second.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -144,8 +146,10 @@ def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
     """
     before = traces()
     slow = start(str(_site(tmp_path)), "--break", "slow-node=gpu-3", output=tmp_path / "slow")
+    good = tmp_path / "good.yaml"
+    good.write_text((REPOSITORY / SETTINGS).read_text(encoding="utf-8").replace("count: 4", "count: 2"), "utf-8")
     try:
-        _use_a_shell(tmp_path / "good")
+        _use_a_shell(good, tmp_path / "good")
     finally:
         slow_output = finish(slow, TWO_LIMIT_S)
     assert slow.returncode == 1, slow_output[-3000:]
@@ -163,13 +167,13 @@ def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
     assert traces() == before
 
 
-def _use_a_shell(output: Path) -> None:
+def _use_a_shell(settings: Path, output: Path) -> None:
     """Rehearse on a terminal of its own, run a job in the shell on the head node, and leave it."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.umask(0o077)
         os.chdir(REPOSITORY)
-        os.execv(program(), [program(), "rehearse", SETTINGS, "--shell", "--output", str(output)])  # noqa: S606
+        os.execv(program(), [program(), "rehearse", str(settings), "--shell", "--output", str(output)])  # noqa: S606
     try:
         _read(terminal, "ubuntu@head", TWO_LIMIT_S)
         # The word is complete only in the output, not in the echo of the command.
@@ -186,24 +190,15 @@ def _use_a_shell(output: Path) -> None:
 
 @hosts
 @pytest.mark.hosts
-@pytest.mark.parametrize(
-    ("fault", "words"),  # bootstrap=compute is in test_dynamic_nodes.py
-    [
-        (
-            "bootstrap=head",
-            ("head: step headnode/12-user-scripts", "cannot write /fsx/scripts/", "is it read-only or full?"),
-        ),
-        ("hang", ("step compute/", "train-st-gpu-", "exceeded")),
-    ],
-)
-def test_a_broken_bootstrap_names_step_and_node(fault: str, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_broken_bootstrap_names_step_and_node(tmp_path: Path) -> None:
+    """Of the head node; bootstrap=compute is in test_dynamic_nodes.py."""
     before = traces()
-    process = start(SMALL, "--break", fault, output=tmp_path)
+    process = start(SMALL, "--break", "bootstrap=head", output=tmp_path)
     output = finish(process)
     assert process.returncode == 1, output[-3000:]
     last = output.splitlines()[-1]
     assert last.startswith("[RESULT] FAILURE:")
-    for word in words:
+    for word in ("head: step headnode/12-user-scripts", "cannot write /fsx/scripts/", "is it read-only or full?"):
         assert word in last
     assert traces() == before
 
@@ -310,6 +305,7 @@ def _site(folder: Path) -> Path:
     _script(folder, "harden.sh", HEAD_SCRIPT)
     _script(folder, "compute/limits.sh", COMPUTE_SCRIPT)
     settings = SITE_PARTS.read_text(encoding="utf-8").replace("count: 2", "count: 3")
+    settings = settings.replace("p5.48xlarge", "p5.4xlarge")  # one GPU: the link that is throttled is the node's
     settings = settings.replace("{SlurmdTimeout: 600}", "{SlurmdTimeout: 600, JobAcctGatherFrequency: 20}")
     file = folder / "site.yaml"
     file.write_text(f"{settings}acceptance: {{scenario: all-reduce}}\n", encoding="utf-8")
@@ -331,17 +327,19 @@ def _the_sites_parts_are_there(output: str, folder: Path) -> None:
 
 @hosts
 @pytest.mark.hosts
-def test_a_sites_script_that_fails_fails_its_node_by_name(tmp_path: Path) -> None:
+def test_a_sites_script_that_fails_and_a_step_that_hangs_fail_their_nodes_by_name(tmp_path: Path) -> None:
+    """The script fails the first node; the last one waits for a file system until its step is ended."""
     before = traces()
     _script(tmp_path, "compute/limits.sh", FAILING_SCRIPT)
-    settings = (REPOSITORY / SMALL).read_text(encoding="utf-8")
+    settings = (REPOSITORY / SMALL).read_text(encoding="utf-8").replace("count: 1", "count: 2")
     file = tmp_path / "small.yaml"
     script = '{url: "s3://site-scripts/compute/limits.sh"}'
     file.write_text(settings.replace("efa: true}", f"efa: true, scripts: [{script}]}}"), encoding="utf-8")
-    process = start(str(file), output=tmp_path / "out")
+    process = start(str(file), "--break", "hang", output=tmp_path / "out")
     output = finish(process)
     assert process.returncode == 1, output[-3000:]
     last = output.splitlines()[-1]
     assert last.startswith("[RESULT] FAILURE: small-cluster/Cluster: train-st-gpu-1")
     assert "s3://site-scripts/compute/limits.sh: a custom action failed (exit 3); it said: no licence server" in last
+    assert re.search("host +train-st-gpu-2: train-st-gpu-2: step compute/.* exceeded", output), output[-3000:]
     assert traces() == before
