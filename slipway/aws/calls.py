@@ -276,10 +276,12 @@ def explained(error: BaseException, name: str, region: str) -> BaseException:
 def _is_a_page(code: str, message: str, response: Any) -> bool:
     """Whether a proxy or a load balancer answered: botocore then makes the HTTP status the error's code.
 
-    AWS has such codes too, without a page and below 500: a HEAD request has no body.
+    AWS has such codes too, for a HEAD request, whose answer has no body; its answers have an `x-amz...` header.
     """
-    kind = str(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("content-type", ""))
-    return code.isdigit() and (int(code) >= SERVER_ERROR or "<" in message or "html" in kind)
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    if not code.isdigit() or any(name.startswith("x-amz") for name in headers):
+        return False
+    return int(code) >= SERVER_ERROR or "<" in message or "html" in headers.get("content-type", "")
 
 
 def _not_of_aws(name: str, response: Any, page: str) -> str:

@@ -74,9 +74,13 @@ def _assets(asked: Pending, again: str) -> Iterator[Answer]:
 
 def _roles(asked: dict[str, Pending], account: str, region: str) -> Iterator[Answer]:
     for kind, pending in asked.items():
-        if found(pending, "NoSuchEntity") is None:
-            text = f"the role {role_name(kind, account, region)} is not there: it {ROLES[kind]}"
-            yield fault(("region",), text, _command(account, region))
+        name, answer = role_name(kind, account, region), found(pending, "NoSuchEntity")
+        if answer is None:
+            yield fault(("region",), f"the role {name} is not there: it {ROLES[kind]}", _command(account, region))
+        elif answer["Role"]["Path"] != "/":
+            path = answer["Role"]["Path"]
+            text = f"the role {name} has the path {path}: the CDK names it without one, and cannot use it"
+            yield fault(("region",), text, "bootstrap with a template whose roles have no Path")
 
 
 def _provider(settings: Settings, aws: Aws) -> Iterator[Answer]:
@@ -96,7 +100,8 @@ QUESTIONS = (
         name="cdk-bootstrap",
         asks="Is the CDK bootstrapped in account and region: version, bucket and roles?",
         why="`cdk deploy` uploads to this bucket and acts through these roles; each can be deleted by hand.",
-        source="CDK guide, bootstrapping; requiresBootstrapStackVersion in the assemblies of aws-cdk-lib 2.275.0",
+        source="CDK guide, bootstrapping; requiresBootstrapStackVersion in the assemblies of aws-cdk-lib 2.275.0; "
+        "aws-cdk issue 24223",
         permissions=("ssm:GetParameter", "sts:GetCallerIdentity", "s3:ListBucket", "iam:GetRole"),
         finds=(Status.FAULT, Status.WARNING),
         ask=_bootstrap,

@@ -87,6 +87,16 @@ def executing_role(*statements: dict[str, Any], boundary: tuple[dict[str, Any], 
     return arrange
 
 
+def role_with_path(kind: str) -> Arrange:
+    """One of the bootstrap's roles lies under a path, as a site's own bootstrap template may make it."""
+
+    def arrange(_: PreflightAws) -> None:
+        roles = iam_backends[ACCOUNT][PARTITION].roles.values()
+        next(role for role in roles if f"-{kind}-role-" in role.name).path = "/team/"
+
+    return arrange
+
+
 def without_role(kind: str) -> Arrange:
     """The bootstrap without one of its roles."""
 

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable
 
 import pytest
-from arrange_services import without_role
+from arrange_services import role_with_path, without_role
 from moto.sts.models import STSBackend
 from preflight_cases import REGION, Case, check, denied
 
@@ -95,6 +95,10 @@ CASES = [
     Case("cdk-bootstrap", "role gone", FAULT,
          f"the role cdk-hnb659fds-deploy-role-{ACCOUNT}-{REGION} is not there: it creates the change sets", ("region",),
          AGAIN, arrange=without_role("deploy")),
+    Case("cdk-bootstrap", "role with a path", FAULT,
+         f"the role cdk-hnb659fds-cfn-exec-role-{ACCOUNT}-{REGION} has the path /team/: the CDK names it without one, and "
+         "cannot use it", ("region",), "bootstrap with a template whose roles have no Path",
+         arrange=role_with_path("cfn-exec")),
     denied("ssm:GetParameter", "cdk-bootstrap"),
     denied("sts:GetCallerIdentity", "cdk-bootstrap"),
     denied("s3:HeadBucket", "cdk-bootstrap", "s3:ListBucket"),

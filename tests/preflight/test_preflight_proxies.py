@@ -97,13 +97,16 @@ PAGES = [
     ("403", "Forbidden", 403, "text/html", "HTTP 403 without a reason of AWS's"),
     ("403", "Forbidden", 403, "application/xml", "s3:ListBucket is not allowed"),  # a HEAD request has no other code
     ("404", "Not Found", 404, "", "Not Found (404)"),
+    ("404", "Not Found", 404, "of AWS", "Not Found (404)"),
     ("InternalError", "try\nagain", 500, "", "try again (InternalError)"),
 ]
 
 
 @pytest.mark.parametrize(("code", "message", "status", "kind", "reported"), PAGES)
 def test_a_page_instead_of_aws_is_one_line(code: str, message: str, status: int, kind: str, reported: str) -> None:
-    metadata = {"HTTPStatusCode": status, "HTTPHeaders": {"content-type": kind}}
+    metadata: Any = {"HTTPStatusCode": status, "HTTPHeaders": {"content-type": kind}}
+    if kind == "of AWS":
+        metadata["HTTPHeaders"] = {"content-type": "text/html", "x-amz-request-id": "4442587FB7D0A2F9"}
     answer: Any = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
     text = str(calls.explained(ClientError(answer, "HeadBucket"), "s3:HeadBucket", "us-east-1"))
     assert reported in text

@@ -13,6 +13,7 @@ from acceptance.nccl import parse_bytes
 from slipway.cluster_config import cluster_configuration, placeholder_facts
 from slipway.node_steps import steps_of
 from slipway.settings import PARALLELCLUSTER_VERSION, examine, load_settings
+from slipway.status.boot import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 QUEUE = "  - {{name: {name}, instance_type: {type}, count: 2, efa: {efa}}}\n"
@@ -118,6 +119,42 @@ REPORTED = [
     ),
     ("P11", "gpu-1:79:79 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net-aws-ofi.so", "plugin-not-found", ("aws-ofi",)),
     ("P13 srun", "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types", "pmix-plugin", ("pmix",)),
+    ("R14", "gpu-1:10:11 [7] create_nccl_ofi_component:459 NCCL WARN NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument",
+     "efa-resources", ("gpu-1", "could not open an EFA interface")),
+    ("R15", "gpu-1:19:37 [0] nccl_net_ofi_rdma_init:7978 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data available",
+     "no-provider", ("no usable provider",)),
+    ("R16", "gpu-1:10:11 [0] nccl_net_ofi_create_plugin:1067 NCCL WARN NET/OFI aws-ofi-nccl initialization failed",
+     "plugin-failed", ("NCCL has no EFA",)),
+    ("R17", "gpu-1:10:11 [0] find_ofi_provider:543 NCCL WARN NET/OFI Couldn't find any optimal provider", "no-provider",
+     ("no usable provider",)),
+    ("R18", "Error 803: system has unsupported display driver / cuda driver combination", "cuda-compat", ("cuda-compat",)),
+    ("R19", "gpu-1:116:236 [3] misc/socket.cc:480 NCCL WARN socketStartConnect: Connect to 192.168.102.1<38007> failed : "
+     "Software caused connection abort", "connection-timeout", ("had no answer",)),
+    ("R20", "[rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLGATHER, "
+     "Timeout(ms)=1800000) ran for 1804619 milliseconds before timing out.", "watchdog", ("did not end",)),
+    ("R21", "gpu-1:10:11 [0] NCCL WARN NET/OFI Request 0x7f completed with error. RC: 107. Error: 4126 (Unresponsive "
+     "receiver (reachable by EFA device but handshake failed))", "efa-unresponsive", ("the peer does not answer",)),
+    ("R22", "slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/user/1000': Permission denied",
+     "container-directory", ("/run/user/1000",)),
+    ("R23", "slurmstepd: error: pyxis:     Can't find a SQUASHFS superblock on /fsx/pyxis/1000/385.0.squashfs",
+     "container-image-cut", ("no whole image",)),
+    ("R24", "slurmstepd: error: pyxis: failed to import docker image", "container-start", ("begins with / or ./",)),
+    ("R25", "slurmstepd: error: pyxis:     nvidia-container-cli: ldcache error: process /sbin/ldconfig terminated with signal 9",
+     "container-hook", ("ldcache error",)),
+    ("R26", "srun: error: Task launch for StepId=96.0 failed on node n2: Socket timed out on send/recv operation",
+     "task-launch", ("n2",)),
+    ("R27", "slurmstepd: error: execve(): /usr/bin/ls: No such file or directory", "program-missing", ("/usr/bin/ls",)),
+    ("R28", "slurmstepd: error: pyxis:     enroot-mount: failed to mount: /home/a/coco at /data: Permission denied",
+     "container-mount", ("/home/a/coco", "Permission denied")),
+    ("R29", "slurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/sh: Permission denied",
+     "container-program", ("/bin/sh",)),
+    ("R30", "slurmstepd: error: pyxis:     Write failed because No space left on device", "disk-full", ("is full",)),
+    ("R31", 'slurmstepd: error: pyxis: error: a container with name "pyxis_nemo" does not exist, and --container-image is not '
+     "set", "container-start", ("does not exist",)),
+    ("R32", "srun: error: Job allocation 1 has been revoked", "allocation-revoked", ("job 1",)),
+    ("R33", "gpu-1:79:91 [0] graph/xml.h:85 NCCL WARN Attribute arch of node cpu not found", "topology-file", ("arch of cpu",)),
+    ("R50", "slurmstepd: error: pyxis:     [ERROR] URL https://nvcr.io/v2/x/manifests/1 returned error code: 401 Unauthorized",
+     "registry-refused", ("HTTP 401",)),
     ("P13 library", "slurmstepd: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library",
      "pmix-library", ("libpmix",)),
 ]  # fmt: skip
@@ -129,3 +166,45 @@ def test_the_line_that_says_why_is_a_cause_with_a_repair(line: str, cause: str, 
     assert cause in found, sorted(found)
     assert all(word in found[cause].text for word in words), found[cause].text
     assert found[cause].repair
+
+
+BOOTS = [
+    ("R1", "chef-client", "mount.lustre: Can't parse NID 'fs-0123456789abcdef0.fsx.eu-west-1.amazonaws.com@tcp:/abcdefgh'", "DNS"),
+    ("R2", "chef-client", "mount.lustre: mount fs-0123456789abcdef0.fsx.us-east-2.amazonaws.com@tcp:/abcdefgh at /fsx failed: "
+     "No such device", "does not fit the node's kernel"),
+    ("R3", "chef-client", "Job for munge.service failed because the control process exited with error code.", "a service"),
+    ("R4", "chef-client", "cat: /opt/slurm/etc/pcluster/.slurm_plugin/clustermgtd_heartbeat: No such file or directory",
+     "clustermgtd does not run"),
+    ("R5", "chef-client", "mount.nfs: Connection timed out", "another file system"),
+    ("R6", "chef-client", "Error: 'systemctl start nvidia-persistenced.service' failed with 'Job for nvidia-persistenced.service "
+     "failed because the control process exited with error code.", "a service"),
+    ("R7", "chef-client", "ERROR - Failed to generate slurm configurations, exception: 'c5.large'", "Slurm's configuration"),
+    ("R8", "clustermgtd", "Encountered exception when launching instances for nodes (x2): An error occurred "
+     "(InsufficientInstanceCapacity) when calling the RunInstances operation", "EC2 does not launch"),
+    ("R9", "slurm_resume", "An error occurred (VcpuLimitExceeded) when calling the RunInstances operation", "EC2 does not launch"),
+    ("R49", "clustermgtd", "An error occurred (MaxSpotInstanceCountExceeded) when calling the CreateFleet operation", "EC2 does not"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "line", "what"), [row[1:] for row in BOOTS], ids=[row[0] for row in BOOTS])
+def test_a_log_of_the_boot_names_the_cause_before_its_consequences(kind: str, line: str, what: str) -> None:
+    consequences = (
+        "    Error executing action `run` on resource 'execute[x]'",
+        "FATAL: Cinc::Exceptions::ChildConvergeError",
+    )
+    lines = [("chef-client", text) for text in consequences] + [(kind, line)]
+    events = [{"logStreamName": f"ip-10-0-0-4.i-1.{of}", "message": text, "timestamp": 1} for of, text in lines]
+    (problem,) = judge("/aws/parallelcluster/ml-202611280900", events, failed=True)
+    assert what in problem.text
+    assert problem.hint
+
+
+@pytest.mark.parametrize("last_with_fault", ["3.5.1", "3.15.1", "3.16.0"])
+def test_the_release_is_newer_than_the_fault(last_with_fault: str) -> None:
+    """GPU nodes after `scontrol reboot`; loops with a user's maintenance reservation; Slurm's CVE-2026-65107 and others."""
+    assert tuple(map(int, PARALLELCLUSTER_VERSION.split("."))) > tuple(map(int, last_with_fault.split(".")))
+
+
+@pytest.mark.parametrize("old", ["p3.16xlarge", "p2.16xlarge", "g3.16xlarge"])
+def test_gpus_that_the_image_has_no_driver_for_are_refused(old: str, tmp_path: Path) -> None:
+    assert "instance-type-unknown" in rules_of(HEAD + queue("train", old, efa=False), tmp_path)
