@@ -37,10 +37,11 @@ class Candidate:
         return low * _ALIKE >= high if low else not high and self.pairs[0].outcome == other.pairs[0].outcome
 
 
-def kind_of_nodes(candidates: list[Candidate], level: float, count: int) -> list[str]:
+def kind_of_nodes(candidates: list[Candidate], fine: dict[str, float], level: float, count: int) -> list[str]:
     """The largest number of nodes that are slow alike, if so many share one cause rather than have a fault each.
 
-    count: the nodes of the fleet; level: what the healthy reach.
+    fine: what each node with a good pair reaches at best. It is of the kind too if that is as slow: its good pair only
+    just passed. level: what the healthy reach; count: the nodes of the fleet.
     """
     ranked = sorted((one for one in candidates if one.value > 0), key=lambda one: one.value)
     best: list[Candidate] = []
@@ -54,8 +55,11 @@ def kind_of_nodes(candidates: list[Candidate], level: float, count: int) -> list
     if len(failing) * 2 >= count:
         best = failing
     mild = bool(best) and best[0].value >= MILD * level
-    least = 2 if mild or 2 * len(best) >= count else 3
-    return [one.node for one in best] if len(best) >= max(least, _SHARE_OF_KIND * count) else []
+    nodes = [one.node for one in best]
+    if mild:
+        nodes += [node for node, top in fine.items() if top <= best[0].value * _SAME_KIND]
+    least = 2 if mild or 2 * len(nodes) >= count else 3
+    return nodes if len(nodes) >= max(least, _SHARE_OF_KIND * count) else []
 
 
 def _alike(one: Candidate, peer: Candidate) -> bool:

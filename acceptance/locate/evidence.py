@@ -178,7 +178,10 @@ def _kind(measured: Measurements, common: Common, peers: list[Candidate]) -> lis
     known = [one for one in peers if one.proofs]
     if not common.fine or not any(common.spread.excludes([result.value for result in one.proofs]) for one in known):
         return []
-    return kind_of_nodes(known, median(common.fine), len(measured.fleet.nodes))
+    collective = known[0].collective
+    pairs = measured.pairs[collective]
+    fine = {node: max(one.value for one in pairs[node]) for node in measured.fleet.nodes if node in measured.good_in[collective]}
+    return kind_of_nodes(known, fine, median(common.fine), len(measured.fleet.nodes))
 
 
 def ends_are_good(measured: Measurements, collective: str, pair: frozenset[str], found: Common) -> bool:

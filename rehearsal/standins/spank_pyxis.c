@@ -6,11 +6,14 @@
  * unknown option of plugstack.conf ends every srun, root makes a user's directory below runtime_path, a task whose image
  * cannot be had exits with 1 and prints enroot's log, a task begins in the image's working directory. Unlike it: root
  * unpacks the image and changes the task's root (the real one uses user namespaces, or squashfuse), once for each step and
- * node, below runtime_path instead of enroot's data; named containers are kept there and never run; no entry points.
+ * node, below runtime_path instead of enroot's data; named containers are kept there; no entry points. The flags of a
+ * container's name are those of args.c and pyxis_slurmstepd.c of 0.24.0. A container runs while a process has it as its
+ * root. A task that joins one enters its mounts, and takes those of its variables that the task does not have.
  *
  * Build: gcc -shared -fPIC -o spank_pyxis.so spank_pyxis.c (headers: Debian's libslurm-dev)
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -31,17 +34,56 @@ enum { TEXT = 4096, PATHS = 512 };
 
 static char runtime_path[PATHS / 2] = "/run/pyxis";
 static char image[TEXT], mounts[TEXT], workdir[TEXT], name[TEXT], root[PATHS];
+static const char *flag = "auto"; /* of --container-name=NAME:FLAG */
 static int job_scope;
+static pid_t joined; /* a process of the running container that the tasks join */
 /* Why the tasks cannot start; they say it, since the step has no screen before. */
 static char failure[2 * TEXT];
 
+/* NAME[:FLAG]. The value after the first `:` is the flag, an empty one is "auto". */
+static int keep_name(const char *argument)
+{
+	static const char *flags[] = { "auto", "create", "exec", "no_exec", NULL };
+	const char *colon = strchr(argument, ':');
+	const char *word = colon && colon[1] ? colon + 1 : "auto";
+	int length = colon ? (int)(colon - argument) : (int)strlen(argument);
+	int i;
+
+	if (length == 0) {
+		slurm_error("pyxis: --container-name: empty name");
+		return -1;
+	}
+	for (i = 0; flags[i] && strcmp(flags[i], word); i++)
+		;
+	if (flags[i] == NULL) {
+		slurm_error("pyxis: --container-name: flag must be \"auto\", \"create\", \"exec\" or \"no_exec\"");
+		return -1;
+	}
+	flag = flags[i];
+	snprintf(name, TEXT, "%.*s", length, argument);
+	return 0;
+}
+
 static int keep(int which, const char *argument, int remote)
 {
+	static const char *words[] = { "", "image", "mounts", "workdir", "name" };
 	char *place = which == IMAGE ? image : which == MOUNTS ? mounts : which == NAME ? name : workdir;
 
 	(void)remote;
-	if (which != PLAIN)
-		snprintf(place, TEXT, "%s", argument);
+	if (which == PLAIN)
+		return 0;
+	if (argument == NULL || *argument == '\0') {
+		slurm_error("pyxis: --container-%s: argument required", words[which]);
+		return -1;
+	}
+	/* Slurm can call twice with the same value; that of a name is kept without its flag, as in the real one. */
+	if (which != MOUNTS && *place != '\0' && strcmp(place, argument) != 0) {
+		slurm_error("pyxis: --container-%s specified multiple times", words[which]);
+		return -1;
+	}
+	if (which == NAME && *place == '\0')
+		return keep_name(argument);
+	snprintf(place, TEXT, "%s", argument);
 	return 0;
 }
 
@@ -49,7 +91,7 @@ static struct spank_option options[] = {
 	{ "container-image", "FILE|[REGISTRY#]IMAGE[:TAG]", "[pyxis] the image to run in", 1, IMAGE, keep },
 	{ "container-mounts", "SRC:DST[,SRC:DST...]", "[pyxis] directories of the node inside", 1, MOUNTS, keep },
 	{ "container-workdir", "PATH", "[pyxis] working directory inside", 1, WORKDIR, keep },
-	{ "container-name", "NAME", "[pyxis] the container that later steps find under this name", 1, NAME, keep },
+	{ "container-name", "NAME[:FLAG]", "[pyxis] the container that later steps find under this name", 1, NAME, keep },
 	{ "container-writable", NULL, "[pyxis] the container may be written to (always, here)", 0, PLAIN, keep },
 	{ "container-mount-home", NULL, "[pyxis] the home directory inside (never, here)", 0, PLAIN, keep },
 	{ "no-container-mount-home", NULL, "[pyxis] no home directory inside", 0, PLAIN, keep },
@@ -108,6 +150,48 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
 	return 0;
 }
 
+/* A process whose root is the container, 0 if none is: then the container does not run. */
+static pid_t process_of(const char *container)
+{
+	char link[PATHS], place[PATHS];
+	pid_t found = 0;
+	DIR *processes = opendir("/proc");
+	struct dirent *one;
+
+	while (found == 0 && processes && (one = readdir(processes))) {
+		ssize_t size;
+
+		snprintf(link, sizeof(link), "/proc/%.20s/root", one->d_name);
+		size = readlink(link, place, sizeof(place) - 1);
+		if (size > 0) {
+			place[size] = '\0';
+			if (strcmp(place, container) == 0)
+				found = atoi(one->d_name);
+		}
+	}
+	if (processes)
+		closedir(processes);
+	return found;
+}
+
+/* What the flag of a container's name says of this one; 1 if the image is needed, 0 if not or if the tasks fail. */
+static int take_named(void)
+{
+	int exists = access(root, F_OK) == 0;
+	pid_t process = exists ? process_of(root) : 0;
+
+	if (strcmp(flag, "create") == 0 && exists)
+		snprintf(failure, sizeof(failure), "error: \"create\" flag was passed to --container-name but the container already exists");
+	else if (strcmp(flag, "exec") == 0 && process == 0)
+		snprintf(failure, sizeof(failure), "error: \"exec\" flag was passed to --container-name but the container is not running");
+	else if (!exists && image[0] == '\0')
+		snprintf(failure, sizeof(failure), "error: a container with name \"%s\" does not exist, and --container-image is not set",
+			 strrchr(root, '/') + 1);
+	else if (strcmp(flag, "no_exec") != 0)
+		joined = process;
+	return !exists && failure[0] == '\0';
+}
+
 /* On the node, before there are tasks: the image becomes a directory. */
 int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 {
@@ -133,13 +217,8 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 			snprintf(root, sizeof(root), "%.200s/pyxis_%u_%.64s", base, job, name);
 		else
 			snprintf(root, sizeof(root), "%.200s/pyxis_%.64s", base, name);
-		if (access(root, F_OK) == 0)
+		if (!take_named())
 			return 0;
-		if (image[0] == '\0') {
-			snprintf(failure, sizeof(failure), "error: a container with name \"%s\" does not exist, and --container-image is not set",
-				 strrchr(root, '/') + 1);
-			return 0;
-		}
 	}
 	snprintf(file, sizeof(file), "%s", image);
 	if (image[0] != '/' && image[0] != '.') {
@@ -166,6 +245,11 @@ static int fail(void)
 	FILE *lines = fopen(log_file(), "r");
 
 	slurm_error("pyxis: %s", failure);
+	if (strncmp(failure, "error: ", 7) == 0) { /* found before enroot ran */
+		if (lines)
+			fclose(lines);
+		return -1;
+	}
 	slurm_error("pyxis: printing enroot log file:");
 	while (lines && fgets(line, sizeof(line), lines)) {
 		line[strcspn(line, "\n")] = '\0';
@@ -209,6 +293,39 @@ static void take_environment(spank_t spank, const char *file)
 	unlink(file);
 }
 
+/* A task enters a running container. */
+static int join(spank_t spank)
+{
+	char file[PATHS], *text = NULL, *value;
+	size_t size = 0;
+	int fd, task = 0;
+	FILE *variables;
+
+	spank_get_item(spank, S_TASK_ID, &task);
+	if (task == 0 && mounts[0] != '\0')
+		slurm_spank_log("pyxis: ignoring --container-mounts when attaching to a running container");
+	snprintf(file, sizeof(file), "/proc/%d/ns/mnt", (int)joined);
+	fd = open(file, O_RDONLY);
+	if (fd < 0 || setns(fd, CLONE_NEWNS) < 0 || chroot(root) < 0 || chdir("/") < 0) {
+		slurm_error("pyxis: couldn't join mount namespace: %m");
+		return -1;
+	}
+	close(fd);
+	snprintf(file, sizeof(file), "/proc/%d/environ", (int)joined);
+	variables = fopen(file, "r");
+	while (variables && getdelim(&text, &size, '\0', variables) > 0) {
+		value = strchr(text, '=');
+		if (value) {
+			*value++ = '\0';
+			spank_setenv(spank, text, value, 0);
+		}
+	}
+	if (variables)
+		fclose(variables);
+	free(text);
+	return 0;
+}
+
 /* In each task, still as root: its own mounts, then the image as its root. */
 int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 {
@@ -223,6 +340,8 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 	if (failure[0] != '\0')
 		return fail();
 	take_workdir();
+	if (joined > 0)
+		return join(spank);
 	snprintf(file, sizeof(file), "%s.environ.%d", root, (int)getpid());
 	for (int i = 0; variables[i]; i++)
 		if (spank_getenv(spank, variables[i], value, sizeof(value)) == ESPANK_SUCCESS)

@@ -140,6 +140,33 @@ def test_named_containers_are_the_jobs_own(head: Host) -> None:
     assert '_kept" does not exist, and --container-image is not set' in done.stdout
 
 
+def test_flags_of_a_containers_name(head: Host) -> None:
+    """`create` makes a container, `exec` joins a running one, `no_exec` never does: args.c of pyxis 0.15 to 0.24."""
+    start = f"srun --overlap --container-image={IMAGE} --container-mounts=/srv:/of-the-first --container-name=kept"
+    wait = "for i in $(seq 50); do grep -q up /srv/up && break; sleep 0.1; done"
+    commands = (
+        f"{start}:create sh -c 'echo up >/of-the-first/up; read line </of-the-first/end' & {wait}",
+        "srun --overlap --container-name=kept:exec --container-mounts=/etc:/more stat /of-the-first/up /more",
+        "srun --overlap --container-name=kept:no_exec stat -c %n /kept /of-the-first/up",
+        f"{start}:create true",
+        "echo >/srv/end; wait",
+        "srun --container-name=kept:exec true",
+    )
+    head.put("/srv/job", ("#!/bin/bash\nmkfifo /srv/end\n" + "\necho = $?\n".join(commands)).encode(), 0o755)
+    parts = head.run("salloc --quiet bash /srv/job 2>&1", check=False).stdout.split("= ")
+    assert "pyxis: ignoring --container-mounts when attaching to a running container" in parts[1]
+    assert "File: /of-the-first/up" in parts[1]
+    assert "'/more': No such file" in parts[1]
+    assert "'/of-the-first/up'" in parts[2]
+    assert '"create" flag was passed to --container-name but the container already exists' in parts[3]
+    assert '"exec" flag was passed to --container-name but the container is not running' in parts[5]
+    assert "printing enroot log file" not in parts[5]
+    refused = head.run("srun --container-name=kept:run true; srun --container-name=:create true", check=False)
+    assert refused.returncode != 0
+    assert 'pyxis: --container-name: flag must be "auto", "create", "exec" or "no_exec"' in refused.stdout
+    assert "pyxis: --container-name: empty name" in refused.stdout
+
+
 def test_image_that_is_not_there_fails_the_job(head: Host) -> None:
     done = head.run("srun --container-image=/fsx/containers/none.sqsh true", check=False)
     assert done.returncode == 1
