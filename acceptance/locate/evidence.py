@@ -180,7 +180,11 @@ def _kind(measured: Measurements, common: Common, peers: list[Candidate]) -> lis
         return []
     collective = known[0].collective
     pairs = measured.pairs[collective]
-    fine = {node: max(one.value for one in pairs[node]) for node in measured.fleet.nodes if node in measured.good_in[collective]}
+    fine = {
+        node: max(one.value for one in pairs[node])
+        for node in measured.fleet.nodes
+        if node in measured.good_in[collective]
+    }
     return kind_of_nodes(known, fine, median(common.fine), len(measured.fleet.nodes))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from acceptance.locate import Fleet, FullScale, Launch, Result, Round, Rules, Verdict, decide
 from bench.locate import odd_fleets, simulated_fleet
+from bench.locate.trials import Trial
 
 LIMIT = Rules(limits={("alltoall", 2): 70.0})
 
@@ -81,6 +82,16 @@ def test_a_slow_half_is_a_kind_and_not_eight_bad_nodes() -> None:
     assert "6 of 16 nodes are bad alike" in group.evidence
     evidence = next(one.evidence for one in verdict.nodes if one.node == "n3")
     assert "what they share may be the cause, not each node" in evidence
+
+
+def test_a_slow_node_with_one_pair_just_above_the_bound_is_of_the_kind_too() -> None:
+    """Three of sixteen nodes are 8 % slower. Without the third they are less than a kind, and two were accused."""
+    site, found, result = Trial("two_kinds", 16, 17000521).run()
+    assert result.accused == []
+    (kind,) = [one for one in found.verdict.groups if one.where == "kind"]
+    assert set(kind.nodes) == site.kind.keys()
+    barely = next(one for one in found.verdict.nodes if one.node == "train-st-p5-11")
+    assert barely.verdict == "good"
 
 
 def test_where_a_limit_alone_decides_good_nodes_may_spread_as_they_like() -> None:
