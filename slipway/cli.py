@@ -458,7 +458,12 @@ def logs(
 
 @app.command(cls=Command)
 def rehearse(
-    file: SettingsFile,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.", autocompletion=settings_files
+        ),
+    ] = None,
     cloud_only: Annotated[bool, option("--cloud-only", help="Rehearse up to Slurm; needs no root.")] = False,
     break_: Annotated[
         list[str] | None,
@@ -479,13 +484,31 @@ def rehearse(
     shell: Annotated[
         bool, option("--shell", help="After acceptance, open a shell on the rehearsed head node.")
     ] = False,
+    keep: Annotated[
+        bool, option("--keep", help="Leave the rehearsed cluster running after the verdict, for `slipway shell`.")
+    ] = False,
+    hours: Annotated[
+        float | None, option("--hours", min=0.001, max=72, help="With --keep: the cluster ends after this time; 2.")
+    ] = None,
+    end: Annotated[
+        str | None, option("--end", metavar="NAME", help="End the kept cluster of this name; rehearse nothing.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Rehearse the deployment on this machine: embedded AWS, real Slurm hosts, real all_reduce, verdict and report."""
+    from slipway import kept
     from slipway.rehearse import Rehearsal
     from slipway.rehearse import rehearse as run
 
-    load_settings(file)
+    if end is not None:
+        if file is not None or keep:
+            raise UsageError("--end NAME rehearses nothing. Hint: leave FILE and --keep out")
+        return kept.end(end, as_json=as_json)
+    if file is None:
+        raise UsageError("Missing argument FILE. Hint: slipway rehearse clusters/rehearsal.yaml")
+    if hours is not None and not keep:
+        raise UsageError("--hours belongs to --keep. Hint: add --keep")
+    settings = load_settings(file)
     options = Rehearsal(
         settings=file.resolve(),
         cloud_only=cloud_only,
@@ -495,8 +518,29 @@ def rehearse(
         output=output,
         as_json=as_json,
         shell=shell,
+        name=settings.name,
+        keep_hours=(hours or kept.DEFAULT_HOURS) if keep else 0.0,
     )
     return run(options)
+
+
+@app.command(cls=Command)
+def shell(
+    node: Annotated[
+        str | None, typer.Argument(metavar="[NODE]", help="A node's name or its end; default: the head node.")
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="Run this on NODE instead of a shell, after `--`."),
+    ] = None,
+    cluster: Annotated[
+        str | None, option("--cluster", metavar="NAME", help="The kept cluster; needed if there are several.")
+    ] = None,
+) -> int:
+    """Open a shell as the cluster's user on a node of the cluster that `slipway rehearse --keep` left running."""
+    from slipway.kept import shell as run
+
+    return run(node, command or (), cluster=cluster)
 
 
 def _print_version(wanted: bool) -> None:

@@ -75,8 +75,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "rehearse": (
         "0 accepted; 1 not accepted; 2 wrong use; 3 this machine lacks something",
-        "`settings`, `accepted`, `faults`, `starvation`, `left_out`, `report`, `folder`, `seconds`, `peak_memory_mb`",
+        "`settings`, `accepted`, `faults`, `starvation`, `left_out`, `report`, `folder`, `seconds`, `peak_memory_mb`, "
+        "`kept_until`; with `--end` `ended`",
     ),
+    "shell": ("the shell's or the command's own; 2 no cluster is kept, or no such node runs; 3 not root", "none"),
     "version": ("0", "`version`"),
     "export pcluster": ("0; 1 not deployed; 2 wrong settings; 3 AWS did not answer", "the configuration itself"),
     "export env": ("0; 1 not deployed; 2 wrong settings; 3 AWS did not answer", "`variables`, `unknown`"),

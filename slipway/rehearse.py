@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -18,11 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from slipway import __version__
+from slipway import __version__, kept
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, UsageError
+from slipway.keeper import ENGINE_LOG, Keeper, in_background
 from slipway.machine import ENGINE_PYTHON, NAMESPACES, missing_parts, search_path
 from slipway.places import CHECKOUT, FILES, PACKAGES
 
@@ -38,7 +40,10 @@ POLL_S = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
-    """What to rehearse and how. `settings` is absolute; `output` gets one folder per rehearsal."""
+    """What to rehearse and how. `settings` is absolute; `output` gets one folder per rehearsal.
+
+    `name` is the cluster's. With `keep_hours` the cluster stays for so long after the verdict.
+    """
 
     settings: Path
     cloud_only: bool
@@ -48,6 +53,8 @@ class Rehearsal:
     output: Path
     as_json: bool
     shell: bool = False
+    name: str = ""
+    keep_hours: float = 0.0
 
 
 def rehearse(options: Rehearsal) -> int:
@@ -61,8 +68,14 @@ def rehearse(options: Rehearsal) -> int:
     missing = missing_parts(cloud_only=options.cloud_only)
     if missing:
         raise EnvironmentFault("\n".join(missing))
-    with _output_folder(options.output), _work_folder() as work:
-        return _run_engine(options, work)
+    if options.keep_hours:
+        return in_background(options.name, functools.partial(_rehearse, options))
+    return _rehearse(options, None)
+
+
+def _rehearse(options: Rehearsal, keeper: Keeper | None) -> int:
+    with _output_folder(options.output) as hand_back, _work_folder() as work:
+        return _run_engine(options, work, keeper, hand_back)
 
 
 def _check_use(options: Rehearsal) -> None:
@@ -70,6 +83,12 @@ def _check_use(options: Rehearsal) -> None:
         raise UsageError("--break needs local hosts, --cloud-only has none. Hint: leave one of them out")
     if options.cloud_only and options.shell:
         raise UsageError("--shell needs local hosts, --cloud-only has none. Hint: leave one of them out")
+    if options.cloud_only and options.keep_hours:
+        raise UsageError("--keep needs local hosts, --cloud-only has none. Hint: leave one of them out")
+    if options.shell and options.keep_hours:
+        raise UsageError(
+            "--shell ends the cluster with the shell, --keep leaves it running. Hint: leave one of them out"
+        )
     if options.shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("--shell needs a terminal for its input and output. Hint: leave it out here")
     if options.port and not options.cloud_only:
@@ -91,8 +110,11 @@ def _check_use(options: Rehearsal) -> None:
 
 
 @contextlib.contextmanager
-def _output_folder(output: Path) -> Iterator[None]:
-    """Make the folder for the output. Under sudo, what is new in it is given to the user who called sudo."""
+def _output_folder(output: Path) -> Iterator[Callable[[], None]]:
+    """Make the folder for the output. Under sudo, what is new in it is given to the user who called sudo.
+
+    That is done at the end, and by each call of what this yields.
+    """
     was_there = output.exists()
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -103,11 +125,15 @@ def _output_folder(output: Path) -> Iterator[None]:
             f"--output {output}: {error.strerror}. Hint: name another folder with --output, or, if root made this one: "
             f"sudo chown -R {os.environ.get('USER', 'YOU')} {output}"
         ) from None
-    try:
-        yield
-    finally:
+
+    def hand_back() -> None:
         with contextlib.suppress(OSError):
             _hand_back([path for path in output.iterdir() if path not in before] if was_there else [output])
+
+    try:
+        yield hand_back
+    finally:
+        hand_back()
 
 
 def _hand_back(output: list[Path]) -> None:
@@ -225,22 +251,16 @@ def _jsii_cache(work: Path) -> Path:
     return work / "jsii"
 
 
-def _run_engine(options: Rehearsal, work: Path) -> int:
-    """Start the engine and wait for it. It stops when its standard input, a pipe from this process, is closed."""
+def _run_engine(options: Rehearsal, work: Path, keeper: Keeper | None, hand_back: Callable[[], None]) -> int:
+    """Start the engine and wait for it. It stops when its standard input, from this process, is closed."""
     try:
-        process = subprocess.Popen(
-            _command(options, work),
-            stdin=subprocess.PIPE,
-            env=_environment(work),
-            cwd=FILES,
-            start_new_session=True,  # a Ctrl-C or a closed terminal reaches this process only, which ends the engine
-        )
+        process = _start(_command(options, work), work, keeper)
     except OSError as error:
         raise EnvironmentFault(f"the rehearsal did not start: {error.strerror}") from None
     previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     interrupted = False
     try:
-        code = _wait(process, work) if options.shell else process.wait()
+        code = _wait(process, work, keeper, hand_back) if options.shell or keeper else process.wait()
     except KeyboardInterrupt:
         interrupted = True
         code = _stop(process)
@@ -251,10 +271,20 @@ def _run_engine(options: Rehearsal, work: Path) -> int:
             _remove_groups(work)
     if (work / END_FILE).exists():
         return code
+    if keeper and (said := (work / ENGINE_LOG).read_text(encoding="utf-8", errors="replace")):
+        print(said, file=sys.stderr)
     reason = "interrupted" if interrupted else "the rehearsal was ended from outside, before its end (out of memory?)"
     with contextlib.suppress(OSError):  # the terminal may be closed
         print(f"[RESULT] FAILURE: {reason}", flush=True)
     return EXIT_INTERRUPTED if interrupted else EXIT_ENVIRONMENT
+
+
+def _start(command: list[str], work: Path, keeper: Keeper | None) -> subprocess.Popen[bytes]:
+    # In a session of its own, a Ctrl-C or a closed terminal reaches this process only, which ends the engine.
+    environment = _environment(work)
+    if keeper:
+        return keeper.start(command, work, environment, FILES)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, cwd=FILES, start_new_session=True)
 
 
 def _interrupt(_number: int, _frame: object) -> None:
@@ -289,28 +319,20 @@ def _remove_groups(work: Path) -> None:
                 time.sleep(0.05)
 
 
-# ---- a shell on the head node ----
+# ---- a shell on the head node, a kept cluster ----
 
 
-def _wait(process: subprocess.Popen[bytes], work: Path) -> int:
-    """Wait for the engine; when it offers a shell on the head node, run it in this terminal first."""
+def _wait(process: subprocess.Popen[bytes], work: Path, keeper: Keeper | None, hand_back: Callable[[], None]) -> int:
+    """Wait for the engine; when it offers a shell on the head node or to keep the cluster, do that."""
+    offer = work / SHELL_FILE
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=POLL_S)
-        if (work / SHELL_FILE).exists():
-            _run_shell(process, work / SHELL_FILE)
+        if keeper:
+            keeper.look(process.pid, work, hand_back)
+        if offer.exists():
+            try:
+                kept.enter(process.pid, json.loads(offer.read_text(encoding="utf-8")))
+            finally:
+                offer.unlink(missing_ok=True)  # the engine goes on
     return process.wait()
-
-
-def _run_shell(process: subprocess.Popen[bytes], offer: Path) -> None:
-    """Enter the engine's namespaces, then the head node's; removing the offer lets the engine go on."""
-    inside = json.loads(offer.read_text(encoding="utf-8"))
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
-    enter = ["nsenter", "--target", children[0], "--mount", "--pid", "--net", "--ipc", "--uts", "--"]
-    # Ctrl-C belongs to what runs in the shell. Not SIG_IGN: the shell's programs would inherit that.
-    previous = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        subprocess.run([*enter, *inside], env={"PATH": search_path(), "TERM": os.environ.get("TERM", "")}, check=False)
-    finally:
-        signal.signal(signal.SIGINT, previous)
-        offer.unlink(missing_ok=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import sys
 import threading
+from pathlib import Path
 
 
 class Interrupted(BaseException):
@@ -36,3 +39,20 @@ class Lifeline:
     def _stop(self, _number: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end has begun: a second signal must not cut it short
         raise Interrupted
+
+
+def take_screen() -> None:
+    """Use the standard output and error that `slipway rehearse --keep` sends through our standard input, a socket."""
+    with socket.socket(fileno=os.dup(0)) as line:
+        _, descriptors, _, _ = socket.recv_fds(line, 1, 2)
+    for number, descriptor in enumerate(descriptors, start=1):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+
+
+def leave_screen() -> None:
+    """Print nothing more: the user's command ends, and its terminal or pipe is no longer ours."""
+    with Path(os.devnull).open("wb") as nowhere:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(nowhere.fileno(), stream.fileno())

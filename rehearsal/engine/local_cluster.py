@@ -158,6 +158,11 @@ class LocalCluster:
         for host in list(self.fleet.hosts.values()) if self.fleet else ():
             self.keep_log(host)
 
+    def running(self) -> list[Host]:
+        """The hosts that run, the head node first."""
+        hosts = [host for host in list(self.fleet.hosts.values()) if host.alive()] if self.fleet else []
+        return sorted(hosts, key=lambda host: host.spec.role != "head")
+
     def output_of(self, host: str) -> Callable[[str], None]:
         """What takes the lines that a host's custom actions print."""
         return self._output.setdefault(host, deque(maxlen=KEPT_LINES)).append

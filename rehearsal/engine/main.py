@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from rehearsal.engine.configuration import node_names
-from rehearsal.engine.lifeline import Interrupted, Lifeline
+from rehearsal.engine.lifeline import Interrupted, Lifeline, take_screen
 from rehearsal.engine.outcome import first_line
 from rehearsal.engine.run import Breakages, Engine
 from rehearsal.engine.specification import Specification
@@ -60,6 +60,8 @@ def _closed_terminal() -> Any:
 def main(specification: str) -> int:
     """Run the rehearsal that the JSON text asks for; returns the exit code."""
     spec = Specification.from_json(specification)
+    if spec.keep_hours:
+        take_screen()
     stream: Any = Screen(sys.stderr if spec.as_json else sys.stdout)
     console = Console(highlight=False, file=stream)
     logging.raiseExceptions = False  # a log that cannot be written must not fill the screen; a full disk is reported

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from botocore.exceptions import ClientError
 from rich.console import Console
@@ -20,7 +21,7 @@ from rehearsal.engine import cdk
 from rehearsal.engine.account import seed_of
 from rehearsal.engine.cpu import available_cpus, starvation
 from rehearsal.engine.instances import Instances
-from rehearsal.engine.lifeline import Interrupted
+from rehearsal.engine.lifeline import Interrupted, leave_screen
 from rehearsal.engine.local_cluster import AWS_PORT, MIRROR_BUCKET, LocalCluster
 from rehearsal.engine.memory import MemoryWatch
 from rehearsal.engine.outcome import (
@@ -37,7 +38,9 @@ from rehearsal.engine.progress import Progress
 from rehearsal.engine.specification import TOOLS, Specification
 from rehearsal.hosts import cgroups
 from rehearsal.hosts.breakage import Breakage
+from rehearsal.hosts.image import CLUSTER_USER
 from rehearsal.permissions import report as permissions
+from slipway.kept import HOSTS_FILE, local_time, login_command
 from slipway.rehearse import SHELL_FILE
 from slipway.settings import Settings
 from slipway.stack_names import STACKS
@@ -51,6 +54,7 @@ WITHOUT_RESOURCES = re.compile(r"^(\S+): stack has no resources")  # said by the
 FAILED = re.compile(r"FAILED|ROLLBACK")
 NESTED_SUFFIX = re.compile(r"-[0-9A-F]{12}$")  # what CloudFormation appends to the name of a nested stack
 SHELL_POLL_S = 0.2
+KEPT_POLL_S = 0.5
 TIMED_OUT = re.compile(r"exceeded|(?:not (?:up|done)|no answer|not idle).* (?:after|in) [0-9]+ s|after [0-9]+ s")
 MIRROR_POLICY = {  # the rehearsal's own mirror, which no policy of the nodes names
     "Statement": [
@@ -78,6 +82,7 @@ class Engine:
         folder = spec.output / f"{settings.name}-{stamp}"
         folder.mkdir(parents=True)
         self.outcome = Outcome(folder)
+        self.kept_until = 0.0
         # All addresses: in the namespace of the local hosts there is no other network.
         everywhere = Address("0.0.0.0", AWS_PORT, GATEWAY_NAME)  # noqa: S104
         address = Address(port=spec.port) if spec.cloud_only else everywhere
@@ -101,12 +106,15 @@ class Engine:
         try:
             with self.progress.shown():
                 self._go()
+            if self.spec.keep_hours and self._has_head("not kept"):
+                self._keep()
         except Interrupted:
             self.outcome.interrupted = True
             self.progress.silence()  # what fails from now on fails because the hosts are ended
         finally:
             self._end()
-        self._report()
+        if not self.kept_until:
+            self._report()
         return self.outcome.exit_code
 
     def _go(self) -> None:
@@ -153,17 +161,45 @@ class Engine:
 
     def _offer_shell(self) -> None:
         """Let `slipway rehearse` open a shell on the head node, and wait for its end."""
-        if self.hosts.fleet is None or not self.hosts.fleet.hosts:
-            self.progress.say("no shell: the failed deployment has ended the head node", "yellow")
+        if not self._has_head("no shell"):
             return
         offer = self.spec.work / SHELL_FILE
         self.progress.say("a shell on the head node: sinfo, sbatch, squeue ...; `exit` ends the rehearsal")
         with self.progress.paused():
-            part = offer.with_suffix(".part")
-            part.write_text(json.dumps(self.hosts.fleet.head.login_shell()), encoding="utf-8")
-            part.rename(offer)
+            _write(offer, [*self.hosts.running()[0].entrance(), *login_command(CLUSTER_USER)])
             while offer.exists():
                 time.sleep(SHELL_POLL_S)
+
+    def _has_head(self, without: str) -> bool:
+        """Whether the head node runs; if it does not, say what there is `without` it."""
+        if self.hosts.running():
+            return True
+        self.progress.say(f"{without}: the failed deployment has ended the head node", "yellow")
+        return False
+
+    def _keep(self) -> None:
+        """Print the result, then leave the cluster running until this process is asked to end."""
+        self.kept_until = time.time() + self.spec.keep_hours * 3600
+        self._report()
+        leave_screen()
+        written: list[Any] = []
+        while True:
+            hosts = self.hosts.running()
+            if hosts != written:
+                enter = {host.name: host.entrance() for host in hosts}
+                facts = {"until": self.kept_until, "exit_code": self.outcome.exit_code, "user": CLUSTER_USER}
+                _write(self.spec.work / HOSTS_FILE, {**facts, "head": hosts[0].name, "enter": enter})
+                written = hosts
+            time.sleep(KEPT_POLL_S)
+
+    def _print_kept(self) -> None:
+        lines = (
+            f"{self.settings.name} is kept until {local_time(self.kept_until)}. It ends then, or by: "
+            f"slipway rehearse --end {self.settings.name}",
+            "A shell as its user: slipway shell [NODE] [-- COMMAND...]",
+        )
+        for line in lines:
+            self.console.print(line, markup=False, soft_wrap=True)
 
     def _prepare_machine(self) -> None:
         """In namespaces of our own nothing of the machine's network, /run or leftovers of dead rehearsals is met."""
@@ -277,6 +313,8 @@ class Engine:
         for line in self._left_out():
             self.console.print(line, style="yellow", markup=False, soft_wrap=True)
         print_permissions(self.console, self.outcome)
+        if self.kept_until:
+            self._print_kept()
         print_result(self.console, self.outcome)
         if self.spec.as_json:
             print(json.dumps(self._as_json()))
@@ -293,7 +331,15 @@ class Engine:
             "folder": str(self.outcome.folder),
             "seconds": {phase.name: round(phase.seconds, 1) for phase in self.progress.phases},
             "peak_memory_mb": self.memory.peak_mb or None,
+            "kept_until": self.kept_until or None,
         }
+
+
+def _write(file: Path, data: Any) -> None:
+    """Write JSON in one step: another process waits for the file."""
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(data), encoding="utf-8")
+    part.rename(file)
 
 
 def _tables_of(output: str) -> str:

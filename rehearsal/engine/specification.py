@@ -17,6 +17,7 @@ class Specification:
 
     Paths are absolute; `work` is removed afterwards, `output` holds one folder per rehearsal.
     `began` is the moment, on this machine's monotonic clock in seconds, at which the user asked for it.
+    `name` is the cluster's; `keep_hours` is how long it stays after the verdict.
     """
 
     settings: Path
@@ -30,6 +31,8 @@ class Specification:
     work: Path
     began: float
     shell: bool = False
+    name: str = ""
+    keep_hours: float = 0.0
 
     @classmethod
     def from_json(cls, text: str) -> Specification:

@@ -112,7 +112,7 @@ class Groups:
     def remove_host(self, host: str, *, within_s: float = 5.0) -> None:
         """Remove the groups of one host and of the commands on it, ending what still runs in them."""
         fleets = [hierarchy.own / self.name for hierarchy in self._hierarchies]
-        commands = [group for fleet in fleets for group in fleet.glob(f"{host}.command-*")]
+        commands = [group for fleet in fleets for group in fleet.glob(f"{host}.*")]
         self._remove([*(fleet / host for fleet in fleets), *commands], within_s)
 
     @staticmethod

@@ -11,7 +11,7 @@ from pathlib import Path
 from rehearsal.hosts import cgroups
 from rehearsal.hosts.commands import LineCallback, communicate
 from rehearsal.hosts.errors import HostsError
-from rehearsal.hosts.image import CLUSTER_USER, PROFILE_PATH
+from rehearsal.hosts.image import PROFILE_PATH
 from rehearsal.hosts.spec import Completed, HostSpec
 
 _BASE_ENV = {"PATH": PROFILE_PATH, "HOME": "/root", "LANG": "C.UTF-8", "USER": "root", "LOGNAME": "root"}
@@ -65,14 +65,9 @@ class Host:
         """As exec, both outputs as one, each line reported while the command runs."""
         return self._run(argv, env, timeout_s, stdin, on_line)
 
-    def login_shell(self) -> list[str]:
-        """The command line of a login shell of the cluster's user, for a program in the engine's namespaces.
-
-        `script` gives the shell a terminal of this host, which job control and `sudo` need.
-        """
-        group = self._groups.make_for_command(f"{self.name}.shell")
-        login = ["script", "--quiet", "--command", f"su - {CLUSTER_USER}", "/dev/null"]
-        return entering([group], [*self._enter(), *login])
+    def entrance(self) -> list[str]:
+        """What is written before a command line to run it on this host, by a program in the engine's namespaces."""
+        return entering([self._groups.make_for_command(f"{self.name}.shell")], self._enter())
 
     def _enter(self) -> list[str]:
         return ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--"]

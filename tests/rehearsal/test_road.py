@@ -142,16 +142,19 @@ def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
     """Two rehearsals at once do not meet: one has a throttled host and ends with its name, the other one is good.
 
     In the good one a user under umask 077 runs a job in a shell; `exit` ends it with the verdict of acceptance. The
-    other one is of a site with scripts, mounts and parameters of its own, which reach the hosts.
+    other one is of a site with scripts, mounts and parameters of its own, which reach the hosts; its cluster is kept,
+    and nothing is left of it when its keeper is killed.
     """
     before = traces()
-    slow = start(str(_site(tmp_path)), "--break", "slow-node=gpu-3", output=tmp_path / "slow")
+    site = _site(tmp_path)
+    slow = start(str(site), "--break", "slow-node=gpu-3", "--keep", "--hours", "0.3", output=tmp_path / "slow")
     good = tmp_path / "good.yaml"
     good.write_text((REPOSITORY / SETTINGS).read_text(encoding="utf-8").replace("count: 4", "count: 2"), "utf-8")
     try:
         _use_a_shell(good, tmp_path / "good")
     finally:
         slow_output = finish(slow, TWO_LIMIT_S)
+        _use_and_kill_the_kept_cluster(slow_output, str(site))
     assert slow.returncode == 1, slow_output[-3000:]
     assert slow_output.splitlines()[-1].startswith("[RESULT] FAILURE:")
     assert "train-st-gpu-3" in slow_output.splitlines()[-1]
@@ -166,7 +169,34 @@ def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
     (page,) = (tmp_path / "good").glob("*/acceptance/*/report.html")
     assert "train-st-gpu-1" in page.read_text(encoding="utf-8")
     assert list((tmp_path / "good").glob("*/acceptance/*/junit.xml"))
+    deadline = time.monotonic() + 60
+    while traces() != before and time.monotonic() < deadline:
+        time.sleep(0.5)
     assert traces() == before
+
+
+def _use_and_kill_the_kept_cluster(output: str, settings: str) -> None:
+    """Use the cluster as a user does: jobs, exit codes, wrong nodes, the name a second time. Then kill its keeper."""
+    (name,) = re.findall(r"^(\S+) is kept until .* slipway rehearse --end \1$", output, re.MULTILINE)
+    kept = json.loads(Path(f"/run/slipway/kept/{name}.json").read_text(encoding="utf-8"))
+    try:
+        job = _slipway("shell", "--cluster", name, "head", "--", "srun", "--nodes=2", "hostname")
+        assert sorted(job.stdout.split()) == ["train-st-gpu-1", "train-st-gpu-2"], job.stderr
+        node = _slipway("shell", "--cluster", name, "gpu-2", "--", "sh", "-c", "id -un; hostname; exit 7")
+        assert (node.returncode, node.stdout) == (7, "ubuntu\ntrain-st-gpu-2\n")
+        wrong = _slipway("shell", "--cluster", name, "gpu-9", "--", "true")
+        assert (wrong.returncode, wrong.stderr.split(".")[0]) == (2, f"gpu-9: no such node runs in {name}")
+        again = _slipway("rehearse", settings, "--keep")
+        assert again.returncode == 2
+        assert f"a cluster {name} is kept until" in again.stderr
+    finally:
+        os.kill(kept["keeper"], signal.SIGKILL)
+
+
+def _slipway(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program(), *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def _use_a_shell(settings: Path, output: Path) -> None:
