@@ -73,7 +73,8 @@ def furnish(host: Host, work: Path) -> None:
     host.put("/srv/ngc.py", (REGISTRY / "ngc.py").read_bytes())
     images.certificate(work / "names.pem", ["nvcr.io", "authn.nvidia.com", ECR])
     host.put("/srv/names.pem", (work / "names.pem").read_bytes())
-    host.put("/usr/local/share/ca-certificates/names.crt", (work / "names.crt").read_bytes())
+    # The only authority of this host: each start of curl reads all of them.
+    host.put("/etc/ssl/certs/ca-certificates.crt", (work / "names.crt").read_bytes())
     host.put("/srv/storage.tar", storage(work))
     host.put("/srv/htpasswd", HTPASSWD)
     host.put("/srv/registry.yml", images.configuration(Path("/srv/storage"), 5000, "/srv/htpasswd").encode())
@@ -82,7 +83,8 @@ def furnish(host: Host, work: Path) -> None:
         f"/usr/bin/python3 /srv/ngc.py --upstream 5000 --certificate /srv/names.pem --key {KEY} --faults /srv/faults"
     )
     host.run(
-        "tar xf /srv/storage.tar -C /srv; update-ca-certificates >/dev/null 2>&1; "
+        "tar xf /srv/storage.tar -C /srv; cd /etc/ssl/certs; "
+        "ln -sf ca-certificates.crt $(openssl x509 -noout -hash -in ca-certificates.crt).0; "
         f"printf '127.0.0.1 localhost nvcr.io authn.nvidia.com {ECR}\\n' >/etc/hosts; "
         "touch /srv/arguments /srv/requests; chmod 666 /srv/arguments; "
         "systemd-run --quiet --unit=registry docker-registry serve /srv/registry.yml; "

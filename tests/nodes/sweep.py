@@ -106,12 +106,15 @@ def remove(path: str) -> None:
 
 
 def restore(base: State) -> None:
-    """Put every path below the roots back to what it was."""
+    """Put every path below the roots back to what it was; systemd reads its files anew where one of them changed."""
     now = capture()
-    for path in sorted(now):
-        if path not in base or now[path][0] != base[path][0]:
+    changed = sorted(path for path in now.keys() | base.keys() if now.get(path) != base.get(path))
+    for path in changed:
+        if path in now and (path not in base or now[path][0] != base[path][0]):
             remove(path)
-    for path in sorted(path for path in base if now.get(path) != base[path]):
+    for path in changed:
+        if path not in base:
+            continue
         kind, mode, owner, group, detail = base[path]
         if kind == "directory":
             Path(path).mkdir(exist_ok=True)
@@ -123,11 +126,14 @@ def restore(base: State) -> None:
         os.chown(path, owner, group, follow_symlinks=False)
         if kind != "link":
             Path(path).chmod(mode)
+    if any(path.startswith("/etc/systemd/") for path in changed):
+        subprocess.run(["systemctl", "daemon-reload"], check=True)
 
 
-def units() -> set[str]:
-    """Slipway's units that are active or becoming so."""
-    command = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating", "slipway-*"]
+def units(*states: str) -> set[str]:
+    """Slipway's units that are active, becoming so, or in one of `states`."""
+    wanted = ",".join(("active", "activating", *states))
+    command = ["systemctl", "list-units", "--plain", "--no-legend", f"--state={wanted}", "slipway-*"]
     return {
         line.split()[0]
         for line in subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
@@ -135,11 +141,11 @@ def units() -> set[str]:
 
 
 def restore_units(wanted: set[str]) -> None:
-    extra = sorted(units() - wanted)
+    extra = sorted(units("failed") - wanted)
     if extra:
         subprocess.run(["systemctl", "kill", "--signal=KILL", *extra], check=False, stderr=subprocess.DEVNULL)
         subprocess.run(["systemctl", "stop", *extra], check=False, stderr=subprocess.DEVNULL)
-    subprocess.run(["systemctl", "reset-failed", "slipway-*"], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["systemctl", "reset-failed", "slipway-*"], check=False, stderr=subprocess.DEVNULL)
 
 
 def session(leader: int) -> list[int]:
@@ -297,6 +303,8 @@ class Sweep:
 
     def _capture(self) -> State:
         """As capture, without the content of what is never the same twice."""
+        if not self.script.get("varies"):
+            return capture()
         return {path: (*found[:4], "") if self.varies.search(path) else found for path, found in capture().items()}  # type: ignore[return-value,unused-ignore]
 
     def _result(self, commands: int, kills: int, faults: list[str]) -> dict[str, Any]:
@@ -305,7 +313,6 @@ class Sweep:
     def _back(self) -> None:
         restore_units(self.base_units)
         restore(self.base)
-        subprocess.run(["systemctl", "daemon-reload"], check=True)
 
     def _kill_at(self, point: Point) -> None:
         where = f"killed before {':'.join(point)}"
@@ -325,9 +332,10 @@ class Sweep:
         """Paths that are neither as before nor as at the end."""
         faults = []
         for path, now in found.items():
-            free = ON_THE_WAY.search(path) or OWN.search(path) or self.loose.search(path)
             before, end = self.base.get(path), self.end.get(path)
-            if not free and now not in (before, end) and not self.varies.search(path):
+            if now in (before, end):
+                continue
+            if not any(free.search(path) for free in (ON_THE_WAY, OWN, self.loose, self.varies)):
                 faults.append((path, f"{path}: {now}, before {before}, at the end {end}"))
         return faults
 
@@ -352,7 +360,6 @@ def main(file: str) -> None:
         if script.get("reset"):
             restore_units(begin_units)
             restore(begin)
-            subprocess.run(["systemctl", "daemon-reload"], check=True)
         if script.get("before"):
             subprocess.run(["bash", "-c", script["before"]], check=True, stdout=subprocess.DEVNULL)
         started = time.monotonic()

@@ -257,6 +257,24 @@ def test_service_that_does_not_come_up_is_told_with_its_own_words(installed: Hos
     assert "bad.service does not answer on http://127.0.0.1:1/ after 30 s" in done.stdout
 
 
+def test_systemd_reads_a_new_unit_and_a_changed_one_and_no_other(installed: Host) -> None:
+    units = "/etc/systemd/system/slipway-x"
+    installed.put(f"{units}.timer", b"[Timer]\nOnActiveSec=9h\n[Install]\nWantedBy=timers.target\n")
+    ensure = f"""
+        source {CURRENT}/nodes/lib/all.sh
+        systemctl() {{ [ "$1" != daemon-reload ] || echo reload; command systemctl "$@"; }}
+        unit::ensure slipway-x.timer {units}.timer {units}.service; command systemctl is-active slipway-x.timer
+        command systemctl show --property ExecStart slipway-x.service
+    """
+    for program, reload in (("/bin/true", False), ("/bin/false", True)):
+        installed.put(f"{units}.service", f"[Service]\nExecStart={program}\n".encode())
+        for again in (False, True):
+            out = installed.run(ensure).stdout
+            assert ("\nactive\n" in f"\n{out}", f"path={program} " in out) == (True, True), out
+            assert ("reload" in out.splitlines()) == (reload and not again), out
+    installed.run(f"systemctl disable --quiet --now slipway-x.timer; rm {units}.timer {units}.service")
+
+
 @pytest.mark.parametrize(
     ("command", "told"),
     [
