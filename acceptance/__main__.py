@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import TextIO
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - as long as the program runs
 
 
 def main() -> int:
     """Run the command line. Its imports are here so that Ctrl-C during them ends without a traceback."""
+    for descriptor in (0, 1, 2):  # a file that is opened must not take the place of one that the caller has closed
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     try:
         from acceptance.cli import main as run
 

@@ -136,17 +136,41 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Test the communication of all GPUs.")
     reports.add_common(parser, f"{ALLREDUCE}, {TRAINING}")
     parser.set_defaults(report_name=None)
-    parser.add_argument("--iters", type=int, default=50, metavar="N", help="all-reduces of each size (default: 50)")
-    parser.add_argument("--numel", type=int, default=2_000_000, metavar="N", help="fp32 elements (default: 2000000)")
+    parser.add_argument(
+        "--iters",
+        type=reports.whole(1, 1_000_000),
+        default=50,
+        metavar="N",
+        help="all-reduces of each size (default: 50)",
+    )
+    parser.add_argument(
+        "--numel",
+        type=reports.whole(1, 1 << 36),
+        default=2_000_000,
+        metavar="N",
+        help="fp32 elements (default: 2000000)",
+    )
     parser.add_argument("--sizes", metavar="LIST", help="bytes to measure instead of --numel: 1M,64M,1G")
     parser.add_argument("--train-smoke", action="store_true", help="train a small network instead of all-reduces")
     parser.add_argument("--fsdp", action="store_true", help="train with FSDP instead of DDP")
-    parser.add_argument("--epochs", type=int, default=1, metavar="N", help="epochs of training (default: 1)")
-    parser.add_argument("--steps", type=int, default=40, metavar="N", help="steps an epoch (default: 40)")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="samples a rank (default: 64)")
-    parser.add_argument("--least-gb-per-s", type=float, metavar="X", help="least bus bandwidth of the largest size")
-    parser.add_argument("--timeout", type=float, default=120, metavar="S", help="of each part (default: 120 s)")
-    parser.add_argument("--expect-gpus", type=int, metavar="N", help="fewer ranks are a failure")
+    parser.add_argument(
+        "--epochs", type=reports.whole(1, 1_000_000), default=1, metavar="N", help="epochs of training (default: 1)"
+    )
+    parser.add_argument(
+        "--steps", type=reports.whole(1, 1_000_000), default=40, metavar="N", help="steps an epoch (default: 40)"
+    )
+    parser.add_argument(
+        "--batch-size", type=reports.whole(1, 1_000_000), default=64, metavar="N", help="samples a rank (default: 64)"
+    )
+    parser.add_argument(
+        "--least-gb-per-s", type=reports.above_zero, metavar="X", help="least bus bandwidth of the largest size"
+    )
+    parser.add_argument(
+        "--timeout", type=reports.above_zero, default=120, metavar="S", help="of each part (default: 120 s)"
+    )
+    parser.add_argument(
+        "--expect-gpus", type=reports.whole(0, 1_000_000), metavar="N", help="fewer ranks are a failure"
+    )
     parser.add_argument("--cpu", action="store_true", help="for tests: gloo on the CPU; the figures mean nothing")
     inject = "for tests: a fault on one rank: wrong:1 (an element), loss:1 (no learning), hang:1 (does not arrive)"
     parser.add_argument("--inject", default="", metavar="KIND:RANK", help=inject)
@@ -159,7 +183,7 @@ def _sizes(arguments: argparse.Namespace) -> list[int]:
         return [4 * arguments.numel]
     found = []
     for text in arguments.sizes.split(","):
-        match = re.fullmatch(r"(\d+)([KMG]?)", text)
+        match = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text)
         if match is None or int(match[1]) * _UNITS[match[2]] < 4:
             raise ValueError(f"--sizes {arguments.sizes}: {text!r} is no size of 4 bytes or more. Hint: 1M,64M,1G")
         found.append(int(match[1]) * _UNITS[match[2]])

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import stat
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -25,6 +27,7 @@ from gpusuite.judgement import Check, judge, judge_nodes
 from gpusuite.readings import pair_readings, readings_of
 
 REPORT = "fleet_result.json"
+_LARGEST = 64 << 20  # bytes of one report; that of 8 GPUs has some hundred thousand
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,10 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Judge the reports of many nodes together.")
     reports.add_common(parser, REPORT)
     parser.add_argument("directory", type=Path, metavar="DIR", help="with the nodes' reports, in any depth")
-    parser.add_argument("--expect-nodes", type=int, metavar="N", help="fewer reports are a failure")
+    parser.add_argument(
+        "--expect-nodes", type=reports.whole(0, 1_000_000), metavar="N", help="fewer reports are a failure"
+    )
     arguments = parser.parse_args(argv)
     found, checks = _read(arguments.directory)
-    if not found and not checks:
+    if not arguments.directory.is_dir() or not (found or checks):
         return reports.wrong_use(f"{arguments.directory}: no report of gpu_tests.py. Hint: run it with --report-dir")
     if arguments.expect_nodes and len(found) < arguments.expect_nodes:
         nodes = ", ".join(sorted(found))
@@ -48,25 +53,52 @@ def main(argv: Sequence[str] | None = None) -> int:
     values = {"schema": 1, "date": reports.now(), "nodes": sorted(found), "failures": failures}
     values["checks"] = [one.as_json() for one in checks]
     values["result"] = reports.FAILURE if failures else reports.SUCCESS
-    reports.write(arguments.report_dir, arguments.report_name, values)
-    return reports.result(failures)
+    written = reports.write(arguments.report_dir, arguments.report_name, values)
+    code = reports.result(failures)
+    return code if written else code or reports.EXIT_ENVIRONMENT
 
 
 def _read(directory: Path) -> tuple[dict[str, dict[str, Any]], list[Check]]:
     """The newest report of each node, and a check for each file that cannot be read."""
     found: dict[str, dict[str, Any]] = {}
     checks = []
-    for path in sorted(directory.rglob("*.json")):
-        try:
-            report = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            checks.append(Check("report", "fail", f"{path}: cannot be read: {error}"))
-            continue
-        if isinstance(report, dict) and report.get("program") == "gpu_tests":
-            known = found.get(report["node"])
-            if known is None or known["date"] <= report["date"]:
-                found[report["node"]] = report
+
+    def refuse(error: OSError) -> None:
+        checks.append(Check("report", "fail", f"{error.filename}: cannot be read: {error.strerror}"))
+
+    for folder, _, names in os.walk(directory, onerror=refuse):
+        for path in sorted(Path(folder) / name for name in names if name.endswith(".json")):
+            try:
+                report = _report(path)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                text = f"{path}: cannot be read: {type(error).__name__}: {error}"
+                checks.append(Check("report", "fail", text))
+                continue
+            if report is not None:
+                known = found.get(report["node"])
+                if known is None or known["date"] <= report["date"]:
+                    found[report["node"]] = report
     return found, checks
+
+
+def _report(path: Path) -> dict[str, Any] | None:
+    """Return a report of gpu_tests.py, None for any other file of JSON. Raises several errors if it has another form.
+
+    What will be read of it is read once here, so that one bad report does not keep the others from being judged.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise ValueError("is not a file")
+        data = stream.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise ValueError(f"is larger than {_LARGEST} bytes")
+    report = json.loads(data)
+    if not isinstance(report, dict) or report.get("program") != "gpu_tests":
+        return None
+    if not isinstance(report["node"], str) or not isinstance(report["date"], str):
+        raise TypeError("node and date must be texts")
+    judge_fleet([report])
+    return report
 
 
 def judge_fleet(found: Sequence[Mapping[str, Any]]) -> list[Check]:
@@ -98,4 +130,4 @@ def _votes(found: Sequence[Mapping[str, Any]]) -> list[Check]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reports.run(main))

@@ -116,16 +116,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Test every GPU of this machine.")
     reports.add_common(parser, REPORT)
-    parser.add_argument("--expect-gpus", type=int, metavar="N", help="fewer GPUs are a failure")
+    parser.add_argument("--expect-gpus", type=reports.whole(0, 1_000_000), metavar="N", help="fewer GPUs are a failure")
     stages = f"some stages only, separated by commas: {','.join(STAGES)}"
     parser.add_argument("--stages", default=",".join(STAGES), metavar="LIST", help=stages)
     seconds = "length of the stress test (default: 600, with --quick 20)"
-    parser.add_argument("--stress-seconds", type=float, metavar="S", help=seconds)
+    parser.add_argument("--stress-seconds", type=reports.above_zero, metavar="S", help=seconds)
     faults = "; ".join(f"{kind} {text}" for kind, text in FAULTS.items())
     inject = f"a fault on purpose on one GPU, which the checks must find: KIND:GPU. {faults}"
     parser.add_argument("--inject", metavar="KIND:GPU", help=inject)
     cpu = "for tests: run the stages in N processes on the CPU instead, with tiny sizes; the figures mean nothing"
-    parser.add_argument("--cpu-devices", type=int, metavar="N", help=cpu)
+    parser.add_argument("--cpu-devices", type=reports.whole(1, 64), metavar="N", help=cpu)
     return parser
 
 

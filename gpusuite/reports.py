@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import re
+import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gpusuite.judgement import Check
 
 EXIT_GOOD, EXIT_FAILURE, EXIT_INPUT, EXIT_ENVIRONMENT = 0, 1, 2, 3
+EXIT_INTERRUPTED, EXIT_PIPE, EXIT_ENDED = 130, 141, 143
 SUCCESS, FAILURE, SKIPPED = "SUCCESS", "FAILURE", "SKIPPED"
 
 
@@ -30,6 +34,45 @@ def add_common(parser: argparse.ArgumentParser, report_name: str) -> None:
 
 def _directory(text: str) -> Path:
     return Path(text.replace("%N", node_name()))
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Return the type of a flag: a whole number from low to high."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,15}", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text}: must be a whole number from {low} to {high}. Hint: correct it")
+        return int(text)
+
+    return read
+
+
+def above_zero(text: str) -> float:
+    """The type of a flag: a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: must be a number above 0. Hint: correct it")
+    return number
+
+
+def run(main: Callable[[], int]) -> int:
+    """Run a program. What ends it from outside prints no traceback, and its folders and processes end with it."""
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        return main()
+    except KeyboardInterrupt:
+        print("gpusuite: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_PIPE
+
+
+def _end(*_: object) -> NoReturn:
+    sys.exit(EXIT_ENDED)
 
 
 def node_name() -> str:

@@ -8,6 +8,7 @@ Exit codes: 0 good, or no GPU (skipped); 1 a test failed; 2 wrong use; 3 torch i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -70,13 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Run the whole GPU suite on this machine.")
     reports.add_common(parser, REPORT)
-    parser.add_argument("--expect-gpus", type=int, metavar="N", help="fewer GPUs are a failure")
-    parser.add_argument("--stress-seconds", type=float, metavar="S", help="length of the stress test")
+    parser.add_argument("--expect-gpus", type=reports.whole(0, 1_000_000), metavar="N", help="fewer GPUs are a failure")
+    parser.add_argument("--stress-seconds", type=reports.above_zero, metavar="S", help="length of the stress test")
     storage = "test the storage of this directory too; may be repeated"
     parser.add_argument("--storage-dir", type=Path, action="append", default=[], metavar="DIR", help=storage)
     parser.add_argument("--inject", metavar="KIND:GPU", help="passed to gpu_tests.py: a fault on purpose")
     cpu = "for tests: N processes on the CPU instead of GPUs; the figures mean nothing"
-    parser.add_argument("--cpu-devices", type=int, metavar="N", help=cpu)
+    parser.add_argument("--cpu-devices", type=reports.whole(1, 64), metavar="N", help=cpu)
     return parser
 
 
@@ -136,12 +137,18 @@ def run_part(part: Part, directory: Path) -> dict[str, Any]:
 
     watchdog = threading.Timer(part.timeout_s, kill)
     watchdog.start()
-    for line in process.stdout or ():
-        if "[RESULT]" in line:
-            line = line.replace("[RESULT]", f"[PART] {part.name}:")
-        print(line, end="", flush=True)
-    code = process.wait()
-    watchdog.cancel()
+    try:
+        for line in process.stdout or ():
+            if "[RESULT]" in line:
+                line = line.replace("[RESULT]", f"[PART] {part.name}:")
+            print(line, end="", flush=True)
+        code = process.wait()
+    except BaseException:  # Ctrl-C, SIGTERM, a reader that has ended: the part ends too
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        raise
+    finally:
+        watchdog.cancel()
     report = _read(directory / part.report)
     failures = report.get("failures", [])
     if late.is_set():
@@ -173,4 +180,4 @@ def _conclude(arguments: argparse.Namespace, found: dict[str, dict[str, Any]], t
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reports.run(main))

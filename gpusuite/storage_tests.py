@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         size = size_of(arguments.size or ("1G" if arguments.quick else "16G"))
         for directory in arguments.directory:
-            _check_space(directory, size)
+            _check_space(directory, arguments.threads * _blocks(size, arguments.threads) * BLOCK)
     except (ValueError, OSError) as error:
         return reports.wrong_use(str(error))
     results, checks = {}, []
@@ -95,17 +95,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--directory", type=Path, action="append", required=True, metavar="DIR", help=where)
     size = "bytes that are written and read, such as 64G (default: 16G, with --quick 1G)"
     parser.add_argument("--size", metavar="SIZE", help=size)
-    parser.add_argument("--threads", type=int, default=8, metavar="N", help="files at the same time (default: 8)")
-    parser.add_argument("--files", type=int, metavar="N", help="small files (default: 5000, with --quick 1000)")
+    parser.add_argument(
+        "--threads", type=reports.whole(1, 1024), default=8, metavar="N", help="files at the same time (default: 8)"
+    )
+    parser.add_argument(
+        "--files", type=reports.whole(1, 1_000_000), metavar="N", help="small files (default: 5000, with --quick 1000)"
+    )
     for name, text in (("write", "of the checkpoint"), ("read", "of the checkpoint")):
         least = f"least rate {text}; slower is a failure"
-        parser.add_argument(f"--least-{name}-gb-per-s", type=float, metavar="X", help=least)
+        parser.add_argument(f"--least-{name}-gb-per-s", type=reports.above_zero, metavar="X", help=least)
     return parser
 
 
 def size_of(text: str) -> int:
     """Return a size in bytes. Raises ValueError with value, rule and repair."""
-    match = re.fullmatch(r"(\d+)([KMG]?)", text)
+    match = re.fullmatch(r"([0-9]{1,15})([KMG]?)", text)
     if match is None or int(match[1]) == 0:
         raise ValueError(f"--size {text}: is no size. Hint: 512M or 64G")
     return int(match[1]) * _UNITS[match[2]]
@@ -114,9 +118,12 @@ def size_of(text: str) -> int:
 def _check_space(directory: Path, size: int) -> None:
     if not directory.is_dir():
         raise ValueError(f"--directory {directory}: is no directory. Hint: make it, or mount the file system")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ValueError(f"--directory {directory}: cannot be written. Hint: give a directory of your own below it")
     free = shutil.disk_usage(directory).free
     if free < 1.1 * size:
-        raise ValueError(f"--directory {directory}: {free} bytes are free, the test writes {size}. Hint: --size 1G")
+        needed = f"{free} bytes are free, the test writes {size}"
+        raise ValueError(f"--directory {directory}: {needed}. Hint: a smaller --size, fewer --threads")
 
 
 def test(directory: Path, size: int, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -129,9 +136,14 @@ def test(directory: Path, size: int, arguments: argparse.Namespace) -> dict[str,
     return {**result, "fio": fio} if fio is not None else result
 
 
+def _blocks(size: int, threads: int) -> int:
+    """The blocks of each thread's file: one at least, also where that is more than was asked for."""
+    return max(1, size // threads // BLOCK)
+
+
 def checkpoint(folder: Path, size: int, threads: int) -> dict[str, Any]:
     """Write files at the same time, each with fsync, read them back, and read random parts. Compares every block."""
-    content, blocks = Content(), max(1, size // threads // BLOCK)
+    content, blocks = Content(), _blocks(size, threads)
     with ThreadPoolExecutor(threads) as pool:
         started = time.perf_counter()
         list(pool.map(lambda file: _write(folder, file, blocks, content), range(threads)))
@@ -283,4 +295,4 @@ def lines_of(result: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reports.run(main))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -151,6 +153,83 @@ def test_a_driver_that_fails_is_no_skipped_test(
 def test_wrong_use(program: Any, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(flags) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "flags", "said"),
+    [
+        (storage_tests, ["--directory", ".", "--threads", "0"], "0: must be a whole number from 1 to 1024"),
+        (storage_tests, ["--directory", ".", "--files", "100000000"], "must be a whole number from 1 to 1000000"),
+        (storage_tests, ["--directory", ".", "--least-read-gb-per-s", "nan"], "nan: must be a number above 0"),
+        (ddp_tests, ["--iters", "-1"], "-1: must be a whole number from 1 to"),
+        (ddp_tests, ["--timeout", "inf"], "inf: must be a number above 0"),
+        (gpu_tests, ["--stress-seconds", "-1"], "-1: must be a number above 0"),
+        (run_all_tests, ["--cpu-devices", "0"], "0: must be a whole number from 1 to 64"),
+        (fleet, [".", "--expect-nodes", "x"], "x: must be a whole number from 0 to"),
+    ],
+)
+def test_flags_that_are_out_of_range(
+    program: Any, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program.main(flags)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_space_is_that_of_a_block_for_each_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--directory", str(tmp_path), "--size", "1M", "--threads", "1024"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage_tests, "BLOCK", 1 << 40)
+        assert storage_tests.main(flags) == 2
+    assert f"the test writes {1 << 50}. Hint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 141)], ids=["Ctrl-C", "reader"]
+)
+def test_a_program_that_is_ended_from_outside(
+    raised: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main() -> int:
+        raise raised
+
+    monkeypatch.setattr(reports.os, "dup2", lambda *_: None)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert reports.run(main) == code
+        with pytest.raises(SystemExit) as ended:
+            signal.raise_signal(signal.SIGTERM)
+        assert ended.value.code == 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_part_ends_with_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.print", interrupt)
+    text = f"import os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); print(1, flush=True); input()"
+    part = run_all_tests.Part("gpu_tests", [sys.executable, "-c", f"import time\n{text}\ntime.sleep(60)"], "x.json", 60)
+    with pytest.raises(KeyboardInterrupt):
+        run_all_tests.run_part(part, tmp_path)
+    with contextlib.suppress(ChildProcessError):
+        assert os.waitpid(int((tmp_path / "pid").read_text()), 0)[1] != 0
+
+
+def test_reports_of_another_form_do_not_keep_the_fleet_from_being_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "good.json").write_text(json.dumps(RECORDED))
+    texts = ["{", "[" * 100_000, '{"program": "gpu_tests"}', '{"program": "gpu_tests", "node": [1], "date": 1}']
+    for number, text in enumerate([*texts, json.dumps({**RECORDED, "gpus": 5}), "[]"]):
+        (tmp_path / f"{number}.json").write_text(text)
+    os.mkfifo(tmp_path / "pipe.json")
+    assert fleet.main([str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("cannot be read: ") == 2 * 6  # its line, and the last one
+    assert "[SUMMARY] 1 nodes" in printed
 
 
 def test_a_report_that_cannot_be_written_is_said(
