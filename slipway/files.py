@@ -10,15 +10,18 @@ from slipway.errors import SlipwayError, UsageError
 
 
 def refuse_existing(path: Path | None, force: bool) -> None:
-    """Raise UsageError if `path` is a folder, its folder does not exist, or it exists and `force` is not given."""
+    """Raise UsageError if `path` is no file, its folder does not exist, or it exists and `force` is not given.
+
+    A device such as /dev/null is refused too: root would replace it by a file.
+    """
     if path is None:
         return
     try:
-        is_folder, exists = path.is_dir(), path.exists() or path.is_symlink()
+        other, exists = path.exists() and not path.is_file(), path.exists() or path.is_symlink()
     except (OSError, ValueError) as error:  # a name that is too long, or with a null byte
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"--output {path}: cannot be a file: {reason}. Hint: another --output") from None
-    if not path.name or is_folder:
+    if not path.name or other:
         raise UsageError(f"--output {path or repr('')}: is not a file. Hint: name the file to write")
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}. Hint: mkdir -p {shlex.quote(str(path.parent))}")

@@ -122,6 +122,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         yield part
         part.replace(folder)
     except OSError as error:
+        error.filename = error.filename or str(folder)  # a write to a full disk names no file
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and error.filename2 == str(folder):
             raise InputError([f"{folder}: exists and is not an empty folder. Hint: give another folder"]) from None
         raise

@@ -37,7 +37,7 @@ hold::main() {
 
 # The packages of a list that are to stay, sorted.
 hold::of() { # LIST: names, one a line
-  # grep ends with 1 where there is none, which is no fault.
+  # grep ends with 1 where nothing matches, which is no fault.
   sort --unique <<<"$1" | grep --extended-regexp "$HOLD_KINDS" || true
 }
 

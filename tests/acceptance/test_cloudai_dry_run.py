@@ -325,13 +325,16 @@ def test_an_output_folder_that_a_script_cannot_name(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def full(*_: object) -> str:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(plan, "_rows", full)
     assert dry_run(tmp_path, DATA / "head/scenario.toml") == 3
     assert list((tmp_path / "OUT").iterdir()) == []
+    assert f"OUT/weekly_{STAMP}: No space left on device" in capsys.readouterr().err
 
 
 def test_the_second_of_two_at_once_is_refused(tmp_path: Path) -> None:

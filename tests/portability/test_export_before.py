@@ -18,6 +18,7 @@ from slipway.cluster_config import cluster_configuration, placeholder_facts
 from slipway.errors import SettingsError, UsageError
 from slipway.exchange.export import configuration_text, export_pcluster, placeholders
 from slipway.exchange.pcluster_file import from_dictionary, spell
+from slipway.files import write_whole
 from slipway.settings import load_settings
 from tests.portability.strategies import loaded, settings_tables
 
@@ -137,6 +138,13 @@ def test_places_that_cannot_be_written(tmp_path: Path, name: str, error: type[Ex
     target = tmp_path / name if name else Path()
     with pytest.raises(error, match=words):
         export_pcluster(ROOT / "clusters/rehearsal.yaml", target)
+
+
+def test_a_device_or_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is not a file"):
+        write_whole(tmp_path / "pipe", "text", force=True)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_an_existing_file_is_kept_until_forced(tmp_path: Path) -> None:
