@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import TextIO
@@ -19,6 +20,9 @@ def main() -> int:
         except OSError:
             os.open(os.devnull, os.O_RDWR)
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 gets escapes
+            stream.reconfigure(errors="backslashreplace")
     try:
         from acceptance.cli import main as run
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from conftest import make_scenario
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acceptance.__main__ import main as program
 from acceptance.cli import main
 from acceptance.cloudai.hostlist import NodesError, choose, expand
 from acceptance.cloudai.load import load_tree
@@ -816,3 +819,12 @@ def test_a_list_of_one_is_a_sweep_and_a_key_may_contain_dots() -> None:
     ((values, run),) = points(run_of(arguments={"p": {"x.y": [3]}}))
     assert (values, run.test.arguments) == ({"p.x.y": 3}, {"p": {"x.y": 3}})
     assert points(run_of(arguments={"p": 1}))[0][0] == {}
+
+
+def test_a_terminal_that_is_not_utf_8_gets_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(sys, "argv", ["acceptance", "verify-configs", "名"])
+    assert program() == 2
+    stream.flush()
+    assert rb"\u540d: does not exist" in stream.buffer.getvalue()  # type: ignore[attr-defined]
