@@ -822,9 +822,10 @@ def test_a_list_of_one_is_a_sweep_and_a_key_may_contain_dots() -> None:
 
 
 def test_a_terminal_that_is_not_utf_8_gets_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, "ascii")
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(sys, "argv", ["acceptance", "verify-configs", "名"])
     assert program() == 2
     stream.flush()
-    assert rb"\u540d: does not exist" in stream.buffer.getvalue()  # type: ignore[attr-defined]
+    assert rb"\u540d: does not exist" in written.getvalue()
