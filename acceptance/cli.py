@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,11 +18,18 @@ from acceptance import __version__
 from acceptance.cloudai.command import (
     LISTS,
     add_cloudai_commands,
+    add_files,
     add_folders,
+    add_run_options,
     list_names,
     list_runs,
     read_one_scenario,
+    timeout_of,
+    write_scenario,
 )
+from acceptance.cloudai.report import CLUSTER, write_scenario_report
+from acceptance.cloudai.run import ScenarioRun
+from acceptance.cloudai.stored import is_scenario_folder
 from acceptance.errors import (
     EXIT_ENVIRONMENT,
     EXIT_GOOD,
@@ -44,11 +52,11 @@ from acceptance.history import (
 )
 from acceptance.limits import known_limits
 from acceptance.nccl import Log, Table, merged, parse_file, parse_stream
-from acceptance.report import table, write_report
+from acceptance.report import Report, table, write_report
 from acceptance.runner.campaign import Campaign, make_run_directory
 from acceptance.runner.drain import drain_bad_nodes
 from acceptance.runner.files import write_whole
-from acceptance.runner.record import RunRecord, read_record
+from acceptance.runner.record import read_record
 from acceptance.runner.slurm import Slurm
 from acceptance.runner.stop import Stop
 from acceptance.scenario import (
@@ -115,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--upload", metavar="S3URL", help="copy the run directory below s3://BUCKET/PREFIX/")
     history = f"what earlier runs measured, for baselines and trends (default: DIR/{HISTORY_FILE})"
     run.add_argument("--history", type=Path, metavar="FILE", help=history)
+    add_run_options(run)
     run.set_defaults(do=_run)
     search = commands.add_parser("locate", help="look for the bad node, link or switch, without a test over all nodes")
     _add_common(search)
@@ -135,6 +144,11 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("directory", type=Path, metavar="RUN_DIR")
     report.add_argument("--json", action="store_true", help="print report.json instead of the tables")
     report.set_defaults(do=_report)
+    again = commands.add_parser("generate-report", help="make the report of a folder of a scenario of CloudAI")
+    again.add_argument("--result-dir", type=Path, required=True, metavar="FOLDER", help="what run or dry-run wrote")
+    add_files(again, required=False)
+    again.add_argument("--json", action="store_true", help="print report.json instead of the tables")
+    again.set_defaults(do=_generate_report)
     add_history_command(commands, OUTPUT)
     add_suite_commands(commands)
     add_cloudai_commands(commands)
@@ -166,6 +180,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.test_scenario or (arguments.resume and is_scenario_folder(arguments.resume)):
+        return _measure(arguments, _scenario_run)
     return _measure(arguments, _resumed if arguments.resume else _new_run)
 
 
@@ -173,23 +189,30 @@ def _locate(arguments: argparse.Namespace) -> int:
     return _measure(arguments, _new_search)
 
 
-_Work = Callable[[], RunRecord]
+@dataclass(frozen=True)
+class _Prepared:
+    """A run that is about to begin. report: writes its report; waits: whether the run ends with a report."""
+
+    work: Callable[[], object]
+    report: Callable[[], Report]
+    drain_percent: int = 0
+    waits: bool = True
 
 
-def _measure(
-    arguments: argparse.Namespace, prepare: Callable[[argparse.Namespace, Stop, Say], tuple[Campaign, _Work]]
-) -> int:
-    """Prepare a run, measure and conclude. Every way out prints `[RESULT]` last."""
+def _measure(arguments: argparse.Namespace, prepare: Callable[[argparse.Namespace, Stop, Say], _Prepared]) -> int:
+    """Prepare a run, measure and conclude. Every way out but that of `--no-wait` prints `[RESULT]` last."""
     stream = sys.stderr if arguments.json else sys.stdout
     stop, trouble = Stop(), None
     try:
-        campaign, work = prepare(arguments, stop, _clock(stream))
+        prepared = prepare(arguments, stop, _clock(stream))
         with stop:
             try:
-                work()
+                prepared.work()
             except ExternalError as caught:
                 trouble = caught
-        return _conclude(campaign, arguments, trouble, stream)
+        if trouble is None and not prepared.waits:
+            return EXIT_GOOD
+        return _conclude(prepared, arguments, trouble, stream)
     except InputError as error:
         for fault in error.faults:
             _complain(fault)
@@ -201,7 +224,44 @@ def _measure(
         return EXIT_ENVIRONMENT
 
 
-def _new_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> tuple[Campaign, _Work]:
+def _prepared(campaign: Campaign, work: Callable[[], object]) -> _Prepared:
+    report = partial(write_report, campaign.directory, campaign.judged)
+    return _Prepared(work, report, campaign.scenario.locate.drain_percent)
+
+
+def _scenario_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepared:
+    """A scenario of CloudAI: a new folder, or one that a killed run left."""
+    fault = url_fault(arguments.upload) if arguments.upload else None
+    faults = [fault] if fault else []
+    if arguments.drain:
+        faults.append("--drain: is for an acceptance.json, whose nodes are searched. Hint: leave it out")
+    if arguments.resume and arguments.test_scenario:
+        faults.append("--resume: goes on with a folder, which has its scenario. Hint: leave --test-scenario out")
+    if faults:
+        raise InputError(faults)
+    bound = timeout_of(arguments)
+    if arguments.resume:
+        folder = arguments.resume.resolve()
+        _refuse_foreign(folder)
+        say(f"going on in {folder}")
+    else:
+        facts = _cluster_facts(arguments)
+        folder = write_scenario(arguments).folder
+        if facts is not None:
+            write_whole(folder / CLUSTER, json.dumps(facts, indent=1) + "\n")
+        say(f"run directory {folder}")
+    arguments.output = folder.parent
+    run = ScenarioRun(folder, stop, say)
+
+    def work() -> None:
+        run.run(bound, not arguments.no_wait)
+        if arguments.no_wait:
+            say(f"submitted; to watch and report: acceptance run --resume {shlex.quote(str(folder))}")
+
+    return _Prepared(work, partial(write_scenario_report, folder), waits=not arguments.no_wait)
+
+
+def _new_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepared:
     fault = url_fault(arguments.upload) if arguments.upload else None
     faults = [fault] if fault else []
     try:
@@ -214,10 +274,10 @@ def _new_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> tuple[Campa
     scenario = replace(scenario, baselines=known_baselines(_history(arguments), scenario, say))
     directory = _begin(scenario, with_baselines(values, scenario.baselines), arguments, say)
     campaign = Campaign(scenario, directory, stop, say)
-    return campaign, campaign.run
+    return _prepared(campaign, campaign.run)
 
 
-def _new_search(arguments: argparse.Namespace, stop: Stop, say: Say) -> tuple[Campaign, _Work]:
+def _new_search(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepared:
     values, where = _values(arguments)
     values = search_values(values, arguments.partition, arguments.collective)
     scenario = check_scenario(values, where)
@@ -225,10 +285,10 @@ def _new_search(arguments: argparse.Namespace, stop: Stop, say: Say) -> tuple[Ca
     if len(names) == 1:
         raise InputError([f"--nodes {arguments.nodes}: is one node; a pair needs two. Hint: add a good node"])
     campaign = Campaign(scenario, _begin(scenario, values, arguments, say), stop, say)
-    return campaign, lambda: campaign.locate(scenario.tests[0], names)
+    return _prepared(campaign, lambda: campaign.locate(scenario.tests[0], names))
 
 
-def _resumed(arguments: argparse.Namespace, stop: Stop, say: Say) -> tuple[Campaign, _Work]:
+def _resumed(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepared:
     """Go on with an interrupted run from its directory: results stay, and a job that is still queued is followed."""
     directory = arguments.resume.resolve()
     record, scenario = read_record(directory), load_own(directory)
@@ -237,7 +297,16 @@ def _resumed(arguments: argparse.Namespace, stop: Stop, say: Say) -> tuple[Campa
     say(f"going on in {directory}")
     search = record.locate if record.purpose == "locate" else None
     campaign = Campaign(scenario, directory, stop, say, record)
-    return campaign, (lambda: campaign.locate(scenario.tests[0], search.nodes)) if search else campaign.run
+    return _prepared(campaign, partial(campaign.locate, scenario.tests[0], search.nodes) if search else campaign.run)
+
+
+def _cluster_facts(arguments: argparse.Namespace) -> Any:
+    """The cluster's acceptance.json, for the limits of its nodes; None on a cluster without one. Raises InputError."""
+    if arguments.scenario == SCENARIO_FILE and not SCENARIO_FILE.exists():
+        return None
+    values, where = _values(arguments)
+    check_scenario(values, where)
+    return values
 
 
 def _values(arguments: argparse.Namespace) -> tuple[Any, str]:
@@ -278,20 +347,20 @@ def _history(arguments: argparse.Namespace) -> Path:
     return path
 
 
-def _conclude(campaign: Campaign, arguments: argparse.Namespace, trouble: ExternalError | None, stream: TextIO) -> int:
+def _conclude(prepared: _Prepared, arguments: argparse.Namespace, trouble: ExternalError | None, stream: TextIO) -> int:
     """Write the report, print it, add it to the history, upload it; print the result last."""
-    report = write_report(campaign.directory, campaign.judged)
+    report = prepared.report()
     code = EXIT_CODES[report.verdict] if trouble is None else trouble.exit_code
     print(_json(report.as_json()) if arguments.json else "\n" + table(report), flush=True)
     summary = report.summary if trouble is None else " ".join(str(trouble).split())
     say = partial(print, file=stream, flush=True)
     if arguments.drain:
-        drain_bad_nodes(report, Slurm(), campaign.scenario.locate.drain_percent, say)
-    if report.purpose == "accept":
+        drain_bad_nodes(report, Slurm(), prepared.drain_percent, say)
+    if report.purpose != "locate":
         remember(_history(arguments), report, say)
     if arguments.upload:
         try:
-            say(f"uploaded: {upload(campaign.directory, arguments.upload)}")
+            say(f"uploaded: {upload(Path(report.directory), arguments.upload)}")
             send_history(_history(arguments), report.cluster, arguments.upload, say)
         except ExternalError as fault:
             say(f"not uploaded: {fault}")
@@ -371,8 +440,18 @@ def _table_text(one: Table) -> list[str]:
     return lines
 
 
+def _generate_report(arguments: argparse.Namespace) -> int:
+    """The report of a scenario's folder, also of jobs that submit.sh submitted; system and scenario are in it."""
+    folder = arguments.result_dir.resolve()
+    run = ScenarioRun(folder, Stop(), _clock(sys.stderr))
+    run.refresh()
+    arguments.directory = folder
+    return _report(arguments)
+
+
 def _report(arguments: argparse.Namespace) -> int:
-    report = write_report(arguments.directory.resolve())
+    directory = arguments.directory.resolve()
+    report = write_scenario_report(directory) if is_scenario_folder(directory) else write_report(directory)
     print(_json(report.as_json()) if arguments.json else table(report))
     stream = sys.stderr if arguments.json else sys.stdout
     _result(stream, report.verdict == "accepted", report.summary)

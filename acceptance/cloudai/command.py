@@ -12,12 +12,12 @@ from typing import Any
 
 from acceptance.cloudai.convert import convert
 from acceptance.cloudai.load import System, Tree, load_tree
-from acceptance.cloudai.plan import launchers, make_plan, write_plan
+from acceptance.cloudai.plan import Plan, launchers, make_plan, write_plan
 from acceptance.cloudai.remarks import Remarks
 from acceptance.cloudai.schema import REPORTS
 from acceptance.cloudai.sweep import point_count, points
 from acceptance.cloudai.templates import NCCL_IMAGE_2024, REFUSED, TEMPLATES
-from acceptance.cloudai.time_limit import slurm_time
+from acceptance.cloudai.time_limit import TIME_RULE, seconds_of, slurm_time
 from acceptance.errors import EXIT_GOOD, EXIT_INPUT, InputError
 from acceptance.scenario.runs import TestRun, TestScenario, as_sweep
 from acceptance.text import plural, size_text
@@ -31,14 +31,7 @@ def add_cloudai_commands(commands: Any) -> None:
     verify.add_argument("--json", action="store_true", help="print one JSON object")
     verify.set_defaults(do=_verify)
     dry = commands.add_parser("dry-run", help="write the scripts of a scenario of CloudAI, without Slurm")
-    system = "the system's file (default: $CLOUDAI_SYSTEM_CONFIG)"
-    dry.add_argument("--system-config", type=Path, metavar="FILE", help=system)
-    dry.add_argument("--test-scenario", type=Path, required=True, metavar="FILE", help="the scenario's file")
-    add_folders(dry)
-    output = "where the scenario's folder is made (default: output_path of the system)"
-    dry.add_argument("--output-dir", type=Path, metavar="DIR", help=output)
-    cache = "as with CloudAI; nothing is looked for here in any case"
-    dry.add_argument("--enable-cache-without-check", action="store_true", help=cache)
+    add_files(dry, required=True)
     dry.set_defaults(do=_dry_run)
     converting = commands.add_parser("convert", help="write a tree of CloudAI's files of 2024 in today's dialect")
     converting.add_argument("source", type=Path, metavar="SOURCE", help="a folder; it is not changed")
@@ -48,7 +41,56 @@ def add_cloudai_commands(commands: Any) -> None:
     converting.set_defaults(do=_convert)
 
 
-def add_folders(parser: argparse.ArgumentParser) -> None:
+def add_files(parser: argparse._ActionsContainer, *, required: bool) -> None:
+    """Add the options of which system and scenario is meant, as CloudAI has them."""
+    system = "the system's file (default: $CLOUDAI_SYSTEM_CONFIG)"
+    parser.add_argument("--system-config", type=Path, metavar="FILE", help=system)
+    parser.add_argument("--test-scenario", type=Path, required=required, metavar="FILE", help="the scenario's file")
+    add_folders(parser)
+    output = "where the scenario's folder is made (default: output_path of the system)"
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help=output)
+    cache = "as with CloudAI; nothing is looked for here in any case"
+    parser.add_argument("--enable-cache-without-check", action="store_true", help=cache)
+    parser.add_argument("--single-sbatch", action="store_true", help="refused: Slurm gets a job for each test")
+
+
+def add_run_options(run: argparse.ArgumentParser) -> None:
+    """Add the options of `acceptance run` for a scenario of CloudAI."""
+    group = run.add_argument_group("a scenario of CloudAI (with --test-scenario)")
+    add_files(group, required=False)
+    group.add_argument("--no-wait", action="store_true", help="submit the jobs and end; --resume goes on")
+    bound = f"cancel the jobs that have not ended after this time, such as 2h (default: {DEFAULT_TIMEOUT})"
+    group.add_argument("--timeout", default=DEFAULT_TIMEOUT, metavar="TIME", help=bound)
+
+
+DEFAULT_TIMEOUT = "1d"
+
+
+def timeout_of(arguments: argparse.Namespace) -> int:
+    """Return `--timeout` in seconds. Raises InputError."""
+    seconds = seconds_of(arguments.timeout)
+    if seconds is None:
+        raise InputError([f'--timeout {arguments.timeout}: {TIME_RULE}. Hint: write "2h"'])
+    return seconds
+
+
+def write_scenario(arguments: argparse.Namespace) -> Plan:
+    """Write the folder of the scenario that the options name. Raises InputError with every error of its files."""
+    named = arguments.system_config or os.environ.get("CLOUDAI_SYSTEM_CONFIG", "")
+    faults = [] if named else ["--system-config: is missing, and CLOUDAI_SYSTEM_CONFIG is not set. Hint: give the file"]
+    if arguments.single_sbatch:
+        rule = "is not done here: Slurm gets a job for each test, which holds dependencies, iterations and time limits"
+        faults.append(f"--single-sbatch: {rule}. Hint: leave it out")
+    if faults:
+        raise InputError(faults)
+    system, scenario = _read_both(Path(named), arguments)
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    plan = make_plan(scenario, system, arguments.output_dir or Path(system.values["output_path"]), stamp)
+    write_plan(plan)
+    return plan
+
+
+def add_folders(parser: argparse._ActionsContainer) -> None:
     """Add the options of where tests and hooks are."""
     tests = "the test files of this folder (default: the nearest ones of PATH)"
     parser.add_argument("--tests-dir", type=Path, metavar="DIR", help=tests)
@@ -158,13 +200,7 @@ def _convert(arguments: argparse.Namespace) -> int:
 
 
 def _dry_run(arguments: argparse.Namespace) -> int:
-    named = arguments.system_config or os.environ.get("CLOUDAI_SYSTEM_CONFIG")
-    if not named:
-        raise InputError(["--system-config: is missing, and CLOUDAI_SYSTEM_CONFIG is not set. Hint: give the file"])
-    system, scenario = _read_both(Path(named), arguments)
-    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    plan = make_plan(scenario, system, arguments.output_dir or Path(system.values["output_path"]), stamp)
-    write_plan(plan)
+    plan = write_scenario(arguments)
     for one in plan.jobs:
         where = one.directory.relative_to(plan.folder)
         needs = "" if one.needs == "-" else f", {one.needs}"

@@ -22,7 +22,8 @@ from acceptance.cloudai.jax import jax_toolbox
 from acceptance.cloudai.load import System
 from acceptance.cloudai.nemo import nemo_launcher, nemo_run, nemo_run_skips
 from acceptance.cloudai.schema import name_fault
-from acceptance.cloudai.script import LAUNCHER, SCRIPT, VARIABLES, Batch, Step, files_of, main_command
+from acceptance.cloudai.script import LAUNCHER, METADATA, SCRIPT, VARIABLES, Batch, Step, files_of, main_command
+from acceptance.cloudai.stored import FILE, StoredJob, StoredPlan, StoredTest
 from acceptance.cloudai.sweep import points
 from acceptance.cloudai.toml_text import toml_text
 from acceptance.errors import InputError
@@ -67,6 +68,8 @@ class Plan:
     folder: Path
     jobs: tuple[Planned, ...]
     skipped: tuple[str, ...]
+    scenario: TestScenario
+    system: Mapping[str, Any]
 
 
 def make_plan(scenario: TestScenario, system: System, output: Path, stamp: str) -> Plan:
@@ -103,7 +106,7 @@ class _Planner:
             self._plan_run(run)
         if self._faults:
             raise InputError(self._faults)
-        return Plan(self._folder, tuple(self._jobs), tuple(self._skipped))
+        return Plan(self._folder, tuple(self._jobs), tuple(self._skipped), self._scenario, self._system)
 
     def _fault(self, run: TestRun, words: str) -> None:
         self._faults.append(f"{self._scenario.name}: {run.id}: {words}")
@@ -233,9 +236,10 @@ def write_plan(plan: Plan) -> None:
         for planned in plan.jobs:
             for name, text in {**files_of(planned.batch), "test-run.toml": _record(planned)}.items():
                 _write(folder / planned.directory.relative_to(plan.folder) / name, text)
-        for name in ("submit.sh", "end-jobs.sh"):
+        for name in ("submit.sh", "end-jobs.sh", METADATA):
             _write(folder / name, files("acceptance.cloudai").joinpath(name).read_text("utf-8"))
         _write(folder / "plan.tsv", "".join(_rows(plan.jobs)))
+        _write(folder / FILE, _stored(plan).text())
 
 
 def _write(path: Path, text: str) -> None:
@@ -243,6 +247,53 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     if path.suffix == ".sh" and path.name != VARIABLES:
         path.chmod(0o755)
+
+
+def _stored(plan: Plan) -> StoredPlan:
+    system = plan.system
+    return StoredPlan(
+        scenario=plan.scenario.name,
+        system=system["name"],
+        partition=system["default_partition"],
+        gpus_per_node=system.get("gpus_per_node") or 1,
+        tests=tuple(
+            StoredTest(
+                run.id,
+                run.test.name,
+                run.test.template,
+                run.test.description,
+                tuple((one.kind, one.id) for one in run.dependencies),
+            )
+            for run in plan.scenario.runs
+        ),
+        jobs=tuple(_stored_job(planned, plan.folder) for planned in plan.jobs),
+        skipped=plan.skipped,
+    )
+
+
+def _stored_job(planned: Planned, folder: Path) -> StoredJob:
+    batch, test = planned.batch, planned.run.test
+    return StoredJob(
+        number=planned.number,
+        test=planned.run.id,
+        path=str(planned.directory.relative_to(folder)),
+        iteration=planned.iteration,
+        step=planned.step,
+        nodes=batch.main.job.nodes.count,
+        names=batch.main.job.nodes.names,
+        tasks=batch.main.job.system.get("ntasks_per_node") or 1,
+        needs=planned.needs,
+        ends=batch.ends,
+        ends_all=batch.ends_all,
+        by_launcher=batch.main.command.by_launcher,
+        time_limit_s=batch.time_limit_s,
+        command=main_command(batch),
+        arguments=test.arguments,
+        options=test.options,
+        environment=test.environment,
+        point=planned.point,
+        post_tests=tuple(step.job.test.name for step in batch.post),
+    )
 
 
 def _rows(jobs: Sequence[Planned]) -> Iterator[str]:

@@ -17,6 +17,8 @@ from acceptance.scenario.runs import TestDefinition
 
 _STREAMS = {"output": "out", "error": "err"}
 SCRIPT, LAUNCHER, VARIABLES, HOSTS = "cloudai_sbatch_script.sh", "generated_command.sh", "env_vars.sh", "hostfile.txt"
+METADATA = "metadata.sh"
+NOTES = "notes.txt"  # what the script notes about itself: notes.py reads it
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,17 @@ def _script(batch: Batch) -> str:
         source = f"source {word(batch.main.job.directory / VARIABLES)}"
         note = "# Run it on the head node: the launcher submits a job itself."
         return "\n".join([*head, note, "set -eo pipefail", source, "", batch.main.command.text]) + "\n"
-    parts = [*head, *_directives(batch), *_setup(batch), *_ending(batch), *_mapping(batch.main)]
+    parts = [*head, *_directives(batch), *_setup(batch), *_ending(batch), *_mapping(batch)]
     for step in batch.pre:
         parts += ["", f"# pre_test: {step.job.test.name}", *_gate(step)]
-    parts += ["", "# the test", *batch.main.command.before, "code=0", f"{_command(batch.main)} || code=$?"]
+    parts += ["", "# the test", "note begin test", *batch.main.command.before, "code=0"]
+    parts += [f"{_command(batch.main)} || code=$?", 'note end "$code"']
     if batch.post:
         parts += ["if ((code != 0)); then", '  exit "$code" # without post_test', "fi"]
         for step in batch.post:
-            parts += ["", f"# post_test: {step.job.test.name}", f"{_hook(step)} || code=$?"]
+            name = step.job.test.name
+            parts += ["", f"# post_test: {name}", f"note begin post_test {word(name)}", f"{_hook(step)} || code=$?"]
+            parts += ['note end "$code"']
     return "\n".join([*parts, 'exit "$code"']) + "\n"
 
 
@@ -136,6 +141,9 @@ def _setup(batch: Batch) -> Iterator[str]:
     yield from ("", "set -o pipefail", f"source {word(job.directory / VARIABLES)}")
     yield 'SLURM_JOB_MASTER_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     yield "export SLURM_JOB_MASTER_NODE"
+    yield "note() { # when, and what: for the report"
+    yield from (f"  printf '%(%s)T %s\\n' -1 \"$*\" >>{word(job.directory / NOTES)}", "}")
+    yield 'note start "$SLURM_JOB_ID" "$SLURM_JOB_NODELIST"'
     if job.variables.get("ENABLE_VBOOST") == "1":
         yield lines(
             [
@@ -149,10 +157,8 @@ def _setup(batch: Batch) -> Iterator[str]:
 
 def _ending(batch: Batch) -> Iterator[str]:
     """What the job does when it ends, however it ends, as long as its node lives."""
-    if not batch.ends and not batch.ends_all:
-        return
     script, ended = word(batch.folder / "end-jobs.sh"), word(batch.folder / "ended")
-    yield from ("", "finish() {", "  local code=$?")
+    yield from ("", "finish() {", "  local code=$?", '  note exit "$code"')
     if batch.ends_all:
         yield f"  if ((code != 0)) && [[ ! -e {ended}/$SLURM_JOB_ID ]]; then # job_status_check"
         yield from (f"    {script} --all", "  fi")
@@ -161,12 +167,14 @@ def _ending(batch: Batch) -> Iterator[str]:
     yield from ("}", "trap finish EXIT")
 
 
-def _mapping(main: Step) -> Iterator[str]:
-    if main.command.in_script:
-        return
-    text = 'echo "$(hostname): node $SLURM_NODEID, rank $SLURM_PROCID"'
+def _mapping(batch: Batch) -> Iterator[str]:
+    """One step that notes where each rank runs, and, once a node, what the node is."""
+    main = batch.main
+    ranks = 'echo "$(hostname): node $SLURM_NODEID, rank $SLURM_PROCID"'
+    node = f"bash {word(batch.folder / METADATA)} {word(main.job.directory / 'metadata')}"
+    text = f"{ranks}; if ((SLURM_LOCALID == 0)); then {node}; fi"
     files = [word(f"--{name}={_pattern(main.job.directory)}/mapping-std{end}.txt") for name, end in _STREAMS.items()]
-    yield from ("", "# where each rank runs")
+    yield from ("", "# where each rank runs, and what the nodes are")
     yield lines([*_srun(main), *files, f"bash -c {shlex.quote(text)}"])
 
 
@@ -253,8 +261,9 @@ def _hook(step: Step) -> str:
 
 def _gate(step: Step) -> Iterator[str]:
     """A pre_test: the job ends here, as failed, if it does not pass."""
-    yield from ("gate=0", f"{_hook(step)} || gate=$?")
+    test = step.job.test.name
+    yield from (f"note begin pre_test {word(test)}", "gate=0", f"{_hook(step)} || gate=$?")
     if step.job.test.template == "NcclTest":
         yield f"grep -q 'Avg bus bandwidth' {word(step.job.directory / 'stdout.txt')} || gate=1"
-    name = word(f"pre_test {step.job.test.name} failed: the test and post_test are skipped")
-    yield from ("if ((gate != 0)); then", f"  echo {name} >&2", "  exit 1", "fi")
+    name = word(f"pre_test {test} failed: the test and post_test are skipped")
+    yield from ('note end "$gate"', "if ((gate != 0)); then", f"  echo {name} >&2", "  exit 1", "fi")

@@ -1,13 +1,20 @@
 #!/bin/bash
 # Submits the jobs of this scenario to Slurm. No process stays: Slurm itself holds the dependencies.
+#   submit.sh [--resume]     --resume: go on after this script was killed
 # needs: plan.tsv next to this file (number, test, iteration, step, script, dependencies of each job), sbatch, scontrol
 # Jobs are held until all are submitted, so that no job ends before another one that depends on it exists.
+# jobs.tsv has the ids when all are submitted, the file `released` exists when Slurm may start them.
 # on failure: the jobs that were submitted are cancelled
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
-if [[ -e jobs.tsv ]]; then
+if [[ -e jobs.tsv && ${1:-} != --resume ]]; then
   echo "submit.sh: jobs.tsv exists: this scenario was submitted. Hint: write it to another folder" >&2
+  exit 2
+fi
+exec 9>>.submit.lock
+if ! flock --nonblock --conflict-exit-code 75 9 && (($? == 75)); then
+  echo "submit.sh: another submit.sh works in this folder. Hint: wait for its end" >&2
   exit 2
 fi
 submitted=()
@@ -16,33 +23,54 @@ cancel() {
     echo "submit.sh: not all jobs were submitted; cancelling ${#submitted[@]}" >&2
     scancel "${submitted[@]}"
   fi
+  [[ ! -e jobs.part.tsv ]] || mv -f jobs.part.tsv jobs.tsv
   mv -f jobs.tsv jobs-cancelled.tsv
 }
-if ! (set -o noclobber && : >jobs.tsv); then
-  echo "submit.sh: jobs.tsv cannot be written here, or another submit.sh runs. Hint: see the line above" >&2
-  exit 2
-fi
-trap cancel EXIT # after a failure, Ctrl-C and SIGTERM too
-declare -A id_of
-while IFS=$'\t' read -r number test iteration step script needs; do
-  options=(--parsable --hold)
-  if [[ $needs != - ]]; then
-    spec=
-    IFS=, read -ra parts <<<"$needs"
-    for part in "${parts[@]}"; do
-      spec+=",${part%%:*}:${id_of[${part#*:}]}"
-    done
-    options+=("--dependency=${spec#,}")
+
+if [[ ! -e jobs.tsv ]]; then
+  if [[ ${1:-} == --resume ]]; then
+    # The killed run may not have noted its last job: its held jobs are those with a script of this folder.
+    while IFS='|' read -r id script; do
+      [[ $script != "$PWD"/* ]] || scancel "$id"
+    done < <(squeue --noheader --user="$(id -un)" --format='%A|%o')
+    rm -f jobs.part.tsv
   fi
-  id=$(sbatch "${options[@]}" "$script" </dev/null)
-  id=${id%%;*}
-  id_of[$number]=$id
-  submitted+=("$id")
-  printf '%s\t%s\t%s\t%s\n' "$test" "$iteration" "$step" "$id" >>jobs.tsv
-done <plan.tsv
-scontrol release "$(
-  IFS=,
-  echo "${submitted[*]}"
-)"
-trap - EXIT
-echo "submitted: ${submitted[*]}"
+  if ! (set -o noclobber && : >jobs.part.tsv); then
+    echo "submit.sh: jobs.part.tsv cannot be written here, or a submit.sh was killed. Hint: see the line above;" \
+      "submit.sh --resume cancels what that one submitted, and begins anew" >&2
+    exit 2
+  fi
+  trap cancel EXIT # after a failure, Ctrl-C and SIGTERM too
+  declare -A id_of
+  while IFS=$'\t' read -r number test iteration step script needs; do
+    options=(--parsable --hold)
+    if [[ $needs != - ]]; then
+      spec=
+      IFS=, read -ra parts <<<"$needs"
+      for part in "${parts[@]}"; do
+        spec+=",${part%%:*}:${id_of[${part#*:}]}"
+      done
+      options+=("--dependency=${spec#,}")
+    fi
+    id=$(sbatch "${options[@]}" "$script" </dev/null)
+    id=${id%%;*}
+    id_of[$number]=$id
+    submitted+=("$id")
+    printf '%s\t%s\t%s\t%s\n' "$test" "$iteration" "$step" "$id" >>jobs.part.tsv
+  done <plan.tsv
+  mv jobs.part.tsv jobs.tsv
+  if ((${#submitted[@]} > 0)); then
+    scontrol release "$(
+      IFS=,
+      echo "${submitted[*]}"
+    )"
+  fi
+  trap - EXIT
+elif [[ ! -e released ]]; then
+  while IFS=$'\t' read -r _ _ _ id; do
+    submitted+=("$id")
+    scontrol release "$id" || echo "submit.sh: job $id could not be released: has it ended?" >&2
+  done <jobs.tsv
+fi
+: >released
+echo "submitted: ${submitted[*]:-nothing new}"

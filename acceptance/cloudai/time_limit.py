@@ -9,7 +9,7 @@ from acceptance.cloudai.forms import INVALID
 from acceptance.cloudai.remarks import Spot
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_RULE = "must be a time limit: HH:MM:SS, D-HH:MM:SS, or a number with s, m, h, d or w"
+TIME_RULE = "must be a time limit: HH:MM:SS, D-HH:MM:SS, or a number with s, m, h, d or w"
 _LONGEST = 10 * 365 * 86_400  # seconds
 
 
@@ -43,7 +43,7 @@ def time_limit_form(value: Any, spot: Spot) -> Any:
     """The form of a time limit; its value is in seconds."""
     seconds = seconds_of(str(value)) if isinstance(value, (str, int)) and not isinstance(value, bool) else None
     if seconds is None:
-        spot.error(value, _RULE, 'write "00:20:00" for 20 minutes')
+        spot.error(value, TIME_RULE, 'write "00:20:00" for 20 minutes')
         return INVALID
     written = str(value).strip()
     if re.fullmatch(r"\d+:\d+", written):

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from acceptance.cloudai.report import scenario_report
+from acceptance.cloudai.stored import is_scenario_folder
 from acceptance.errors import InputError
+from acceptance.history.recording import parts_of
 from acceptance.history.store import HistoryError, insert, reading, writing
 from acceptance.report import build_report
-from acceptance.scenario.load import load_own
 
 
 def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
@@ -24,16 +26,19 @@ def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
     found = []
     for directory in directories:
         try:
-            report, scenario = build_report(directory.resolve()), load_own(directory)
+            own = scenario_report if is_scenario_folder(directory) else build_report
+            report = own(directory.resolve())
+            parts = parts_of(directory, report)
         except InputError as error:
             say(f"left out: {error.faults[0]}")
             continue
-        if report.purpose == "accept":
-            found.append((report, scenario))
+        if report.purpose != "locate":
+            found.append(parts)
     _put_aside(path, say)
     with writing(path) as connection:
-        for report, scenario in found:
-            insert(connection, report, scenario)
+        for parts in found:
+            for part, setup in parts:
+                insert(connection, part, setup)
     return len(found)
 
 

@@ -11,10 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from acceptance.cloudai.report import history_parts
 from acceptance.errors import AcceptanceError
 from acceptance.history.metrics import FILE, write_metrics
 from acceptance.history.read import baselines
-from acceptance.history.store import insert, reading, snapshot, writing
+from acceptance.history.store import insert, reading, setup_text, snapshot, writing
 from acceptance.report import Report
 from acceptance.scenario.load import load_own
 from acceptance.scenario.model import Baseline, Scenario
@@ -41,6 +42,13 @@ def with_baselines(values: dict[str, Any], found: tuple[Baseline, ...]) -> dict[
     return {**values, "baselines": [asdict(one) for one in found]}
 
 
+def parts_of(directory: Path, report: Report) -> list[tuple[Report, str]]:
+    """Return the runs as which the history keeps a run, each with its setup: one, but for a scenario of CloudAI."""
+    if report.scenario is not None:
+        return history_parts(directory, report)
+    return [(report, setup_text(load_own(directory)))]
+
+
 def remember(path: Path, report: Report, say: Say) -> None:
     """Put a run that has ended into the history and into the node exporter's metrics."""
     try:
@@ -48,9 +56,10 @@ def remember(path: Path, report: Report, say: Say) -> None:
     except OSError as error:
         say(f"metrics not written: {error.filename or FILE}: {error.strerror}")
     try:
-        scenario = load_own(Path(report.directory))
+        parts = parts_of(Path(report.directory), report)
         with writing(path) as connection:
-            insert(connection, report, scenario)
+            for part, setup in parts:
+                insert(connection, part, setup)
     except AcceptanceError as error:
         say(f"history not written, the report is whole without it: {error}")
 

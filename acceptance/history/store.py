@@ -149,13 +149,13 @@ def setup_text(scenario: Scenario) -> str:
     return json.dumps(setup, sort_keys=True)
 
 
-def insert(connection: sqlite3.Connection, report: Report, scenario: Scenario) -> None:
-    """Put one run in, and replace what was recorded of it before."""
+def insert(connection: sqlite3.Connection, report: Report, setup: str) -> None:
+    """Put one run in, and replace what was recorded of it before. setup: as `setup_text` returns it."""
     key = (report.cluster, report.run_id)
     for name in _TABLES:
         connection.execute(f"DELETE FROM {name} WHERE cluster = ? AND run_id = ?", key)  # noqa: S608 - names above
     facts = ("directory", "started", "finished", "partition", "instance_type", "nodes_expected", "gpus_per_node")
-    texts = (setup_text(scenario), json.dumps(dict(report.versions), sort_keys=True))
+    texts = (setup, json.dumps(dict(report.versions), sort_keys=True))
     values = (*key, *(getattr(report, name) for name in facts), *texts, report.verdict, report.summary)
     connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608 - only marks
     for test in report.tests:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from acceptance.scenario.model import Limit
 
-ORDER = ("pass", "no limit", "warn", "unjudged", "fail")  # best first
+ORDER = ("pass", "no limit", "warn", "skipped", "unjudged", "fail")  # best first
 ACCEPTED = ("pass", "no limit", "warn")  # outcomes that accept a test
 
 
@@ -15,6 +15,7 @@ class Check:
     """One question and its answer. outcome: one of ORDER. limit: what the measured bandwidth was compared with.
 
     no limit: nothing is known to compare with, and the scenario accepts that; unjudged: it does not accept it.
+    skipped: another failure prevented it.
     """
 
     name: str

@@ -15,7 +15,7 @@ from acceptance.report.terminal import table
 from acceptance.runner.files import write_whole
 from acceptance.runner.judged import JudgedLog
 
-__all__ = ["Report", "build_report", "table", "write_report"]
+__all__ = ["Report", "build_report", "table", "write_files", "write_report"]
 
 
 def write_report(directory: Path, judged: Mapping[str, JudgedLog] | None = None) -> Report:
@@ -24,8 +24,14 @@ def write_report(directory: Path, judged: Mapping[str, JudgedLog] | None = None)
     judged: as in `build_report`.
     """
     report = build_report(directory, judged)
+    write_files(report)
+    return report
+
+
+def write_files(report: Report) -> None:
+    """Write the four files of a report into its directory. Raises OSError."""
+    directory = Path(report.directory)
     write_whole(directory / "report.json", json.dumps(report.as_json(), indent=1, allow_nan=False) + "\n")
     write_whole(directory / "junit.xml", render_junit(report))
     write_whole(directory / "report.html", render_page(report))
     write_whole(directory / "summary.md", render_summary(report))
-    return report

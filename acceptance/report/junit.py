@@ -23,6 +23,8 @@ def render_junit(report: Report) -> str:
                 again = [f"log: {report.directory}/{test.log}"] if test.log else []
                 again += [f"again: {test.repeat}"] if test.repeat else []
                 _problem(case, "failure", check.outcome, check.message, again)
+            elif check.outcome == "skipped":
+                ElementTree.SubElement(case, "skipped", message=_clean(check.message))
             else:
                 ElementTree.SubElement(case, "system-out").text = _clean(check.message)
     suite = _suite(suites, "nodes", report, 0)

@@ -82,6 +82,16 @@ class SiteBaseline:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A result that is no bus bandwidth, such as the time of a training step. higher: whether higher is better."""
+
+    name: str
+    value: float
+    unit: str
+    higher: bool = False
+
+
+@dataclass(frozen=True)
 class TestReport:
     """One test of the scenario. verdict: the worst outcome of its checks, or 'not run'."""
 
@@ -99,6 +109,7 @@ class TestReport:
     network: Network
     causes: tuple[Finding, ...]
     events: tuple[Failure, ...]
+    figures: tuple[Figure, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,77 @@ class LocateReport:
 
 
 @dataclass(frozen=True)
+class StepReport:
+    """A step of a scenario's job. kind: pre_test, test or post_test; name: of the hook's test."""
+
+    kind: str
+    name: str
+    started: str
+    ended: str | None
+    code: int | None
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """When and where a job of a scenario ran. name: of its test in the report; test: its id in the scenario."""
+
+    name: str
+    test: str
+    job_id: int | None
+    state: str
+    verdict: str
+    nodes: tuple[str, ...]
+    started: str | None
+    ended: str | None
+    steps: tuple[StepReport, ...]
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """A point of a sweep. job: its name; value: the figure by which points are compared, None without one."""
+
+    job: str
+    values: Mapping[str, Any]
+    verdict: str
+    value: float | None
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """The points of a test's sweep. figure, unit, higher: what they are compared by; best: the best point's job."""
+
+    figure: str
+    unit: str
+    higher: bool
+    points: tuple[SweepPoint, ...]
+    best: str | None
+
+
+@dataclass(frozen=True)
+class ScenarioTest:
+    """A test of a scenario. verdict: the worst of its jobs; dependencies: pairs of kind and the other test's id."""
+
+    id: str
+    test: str
+    template: str
+    description: str
+    dependencies: tuple[tuple[str, str], ...]
+    verdict: str
+    cause: str
+    sweep: SweepReport | None
+
+
+@dataclass(frozen=True)
+class ScenarioReport:
+    """A scenario of CloudAI. skipped: points of sweeps that cannot run, with the reason."""
+
+    name: str
+    tests: tuple[ScenarioTest, ...]
+    jobs: tuple[JobReport, ...]
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Command:
     """A command that repeats a part of the run."""
 
@@ -169,8 +251,9 @@ class Command:
 class Report:
     """A run: what was measured, and what follows from it.
 
-    purpose: accept, or locate for a search without a test over all nodes. verdict: accepted, not accepted, or error
-    where the environment prevented an answer. summary: the text after `[RESULT] SUCCESS` or `[RESULT] FAILURE`.
+    purpose: accept, locate for a search without a test over all nodes, or scenario for one of CloudAI. verdict:
+    accepted, not accepted, or error where the environment prevented an answer. summary: the text after
+    `[RESULT] SUCCESS` or `[RESULT] FAILURE`. tests: of a scenario one for each of its jobs.
     """
 
     run_id: str
@@ -191,6 +274,7 @@ class Report:
     verdict: str
     failures: tuple[Problem, ...]
     summary: str = ""
+    scenario: ScenarioReport | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of report.json."""

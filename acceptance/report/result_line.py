@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from acceptance.report.model import BAD_VERDICTS, Report, TestReport
-from acceptance.text import gb_text, named, size_text
+from acceptance.text import gb_text, named, plural, size_text
 
 
 def summary_of(report: Report) -> str:
     """Return the text."""
+    if report.verdict == "accepted" and report.scenario:
+        return f"{plural(len(report.scenario.tests), 'test')} of the scenario {report.scenario.name} passed"
     if report.verdict == "accepted":
         return ", ".join(filter(None, map(_figure, report.tests)))
     first = _first_failure(report)

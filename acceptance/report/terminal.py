@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from acceptance.limits.check import ORDER
-from acceptance.report.model import NODE_VERDICTS, NodeReport, Report, TestReport
+from acceptance.report.model import NODE_VERDICTS, NodeReport, Report, ScenarioTest, TestReport
 from acceptance.text import gb_text, grid, plural, printable, size_text
 
 _MOST_NODES = 16
 _MOST_FAILURES = 8
 _MOST_TESTS = 12
+_MOST_SCENARIO_TESTS = 40
 _ALWAYS = ("software", "sizes")  # checks whose message is printed whatever their outcome is
 _NO_NUMBERS: tuple[float | None, ...] = (None, None, None)
 _WIDEST = 300  # characters of a failure's line
@@ -17,7 +18,13 @@ _WIDEST = 300  # characters of a failure's line
 def table(report: Report) -> str:
     """Return the text; at most 80 lines."""
     lines = [f"acceptance of {report.cluster}: {report.nodes_expected} x {report.instance_type}", ""]
-    if report.tests:
+    if report.scenario:
+        rows = [(one.id, one.verdict, _short(one.cause)) for one in report.scenario.tests[:_MOST_SCENARIO_TESTS]]
+        lines += [f"scenario {report.scenario.name}", "", *grid([("TEST", "VERDICT", "CAUSE"), *rows])]
+        left = len(report.scenario.tests) - len(rows)
+        lines += [f"and {plural(left, 'more test')} in the report"] if left else []
+        lines += [*(_best(one) for one in report.scenario.tests if one.sweep and one.sweep.best), ""]
+    elif report.tests:
         heads = ("TEST", "VERDICT", "SIZE", "GB/S", "FAIL BELOW", "WARN BELOW", "BASIS")
         lines += [*grid([heads, *judged_lines(report.tests)]), *map(_short, remarks(report.tests)), ""]
     lines += [*grid([("NODE", "VERDICT", "EVIDENCE"), *_nodes(report.nodes)])]
@@ -35,6 +42,16 @@ def table(report: Report) -> str:
         lines.append(f"and {len(report.failures) - _MOST_FAILURES} more in the report")
     lines += ["", f"report: {report.directory}/report.html"]
     return "\n".join(lines)
+
+
+def _best(test: ScenarioTest) -> str:
+    """The best point of a sweep in one line."""
+    sweep = test.sweep
+    point = next((one for one in sweep.points if one.job == sweep.best), None) if sweep else None
+    if sweep is None or point is None:
+        return ""
+    values = ", ".join(f"{name}={value}" for name, value in point.values.items())
+    return _short(f"{test.id}: best of {len(sweep.points)} points: {values}: {gb_text(point.value)} {sweep.unit}")
 
 
 def judged_lines(tests: tuple[TestReport, ...]) -> list[tuple[str, ...]]:

@@ -33,7 +33,10 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """How a job ended. kind: done, hang, failed, infrastructure or lost; message says it in words."""
+    """How a job ended. kind: done, hang, failed, infrastructure or lost; message says it in words.
+
+    started, ended: Unix times, None where they are not known.
+    """
 
     job_id: int
     state: str
@@ -42,13 +45,23 @@ class JobOutcome:
     seconds: float
     kind: str
     message: str
+    started: float | None = None
+    ended: float | None = None
 
 
 class Follower:
     """Submits jobs and follows them; remembers which ids are still running, so that it can cancel just these."""
 
-    def __init__(self, slurm: Slurm, stop: Stop, queue_timeout_s: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        slurm: Slurm,
+        stop: Stop,
+        queue_timeout_s: int,
+        say: Callable[[str], None],
+        meaning: Callable[[str, int | None, int], tuple[str, str]] | None = None,
+    ) -> None:
         self.slurm, self.stop, self._queue_timeout_s, self.say = slurm, stop, queue_timeout_s, say
+        self._meaning = meaning or nccl_meaning
         self._running: set[int] = set()
 
     def submit(self, script: Path, output: Path, job_name: str) -> int:
@@ -138,6 +151,10 @@ class Follower:
         """Ask for the job's state; wait if slurmctld is down for a while."""
         return self._patiently(lambda: self.slurm.job(job_id))
 
+    def ask_all(self) -> dict[int, JobInfo]:
+        """Ask for the state of all jobs at once; wait if slurmctld is down for a while."""
+        return self._patiently(self.slurm.jobs)
+
     def ask_name(self, job_name: str) -> int | None:
         """Ask for the id of the job of this name; wait if slurmctld is down for a while."""
         return self._patiently(lambda: self.slurm.find(job_name))
@@ -160,7 +177,7 @@ class Follower:
         code = info.exit_code if info and info.final else written
         if written is not None and (info is None or not info.final):
             state = "COMPLETED" if written == 0 else "FAILED"
-        kind, message = meaning(state, code, info.signal if info else 0)
+        kind, message = self._meaning(state, code, info.signal if info else 0)
         if trouble:
             queued = trouble.startswith("waited")
             kind, message = ("infrastructure" if queued else "hang"), f"the job {trouble}; it was cancelled"
@@ -178,14 +195,19 @@ NOTHING_RAN = {
 }
 
 
-def meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
-    """The kind of a JobOutcome, and the words for it, by what Slurm says of a job."""
-    if state == "COMPLETED":
-        return "done", "the job ended well"
+def nccl_meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
+    """The kind of a JobOutcome, and the words for it, by what Slurm says of a job that measures with nccl-tests."""
     if state == "FAILED" and code in TIMED_OUT:
         return "hang", "the measurement did not end in its time: it hangs"
     if state == "FAILED" and code in NOTHING_RAN:
         return "lost", NOTHING_RAN[code]
+    return meaning(state, code, signal)
+
+
+def meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
+    """The kind of a JobOutcome, and the words for it, by what Slurm says of any job."""
+    if state == "COMPLETED":
+        return "done", "the job ended well"
     if state == "FAILED":
         return "failed", f"the job failed with exit code {code}" + (f", signal {signal}" if signal else "")
     if state == "TIMEOUT":
@@ -198,9 +220,12 @@ def meaning(state: str, code: int | None, signal: int) -> tuple[str, str]:
 
 
 def _status_code(status: Path) -> int | None:
-    """The exit code that the script itself wrote, for a job that Slurm has forgotten; None if it wrote none."""
+    """The exit code that the script itself wrote, for a job that Slurm has forgotten; None if it wrote none.
+
+    `exit=CODE`, or a line of the notes of a scenario's job: `TIME exit CODE`.
+    """
     try:
-        found = re.match(r"exit=(\d{1,3})\n", status.read_text("utf-8", errors="replace"))
+        found = re.findall(r"^(?:exit=|\d+ exit )(\d{1,3})$", status.read_text("utf-8", errors="replace"), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) if found else None
+    return int(found[-1]) if found else None

@@ -33,19 +33,20 @@ def judge_test(scenario: Scenario, test: Test, record: TestRecord, directory: Pa
     """Read the log of a test from its run directory and judge it."""
     path = directory / record.log
     log = read_log(path)
-    checks = _checks(scenario, test, record.outcome, log, path)
+    checks = checks_of(scenario, test, record.outcome, log, path)
     if record.outcome is not None and record.outcome.kind == "done":
         checks += [*judge_gpus(scenario, test, directory), *judge_image(scenario, test, directory)]
     return JudgedLog(log, tuple(checks))
 
 
-def _checks(scenario: Scenario, test: Test, outcome: JobOutcome | None, log: Log, path: Path) -> list[Check]:
+def checks_of(scenario: Scenario, test: Test, outcome: JobOutcome | None, log: Log, path: Path) -> list[Check]:
+    """Return the checks that follow from a log and from how its job ended. path: the log's file."""
     if outcome is None:
         return list(NOT_MEASURED)
     checks = judge_log(scenario, test, log, scenario.nodes)
     failed = [check for check in checks if check.outcome == "fail"]
     if outcome.kind == "done":
-        return [Check("job", "pass", outcome.message), *checks, *(_causes(log, notes=True) if failed else [])]
+        return [Check("job", "pass", outcome.message), *checks, *(causes_of(log, notes=True) if failed else [])]
     message = outcome.message
     if outcome.kind == "hang":
         message += f" (after {test.timeout_s} s)"
@@ -60,11 +61,11 @@ def _checks(scenario: Scenario, test: Test, outcome: JobOutcome | None, log: Log
     reported = [check for check in failed if check.name in ("nccl-tests", "minimum bandwidth", "complete")]
     reported += [check for check in failed if check.name == "network" and log.network.red_flags]
     known = [check for check in checks if check.name == "software"]
-    return [*data, *_causes(log), Check("job", "fail", message), *reported, *known]
+    return [*data, *causes_of(log), Check("job", "fail", message), *reported, *known]
 
 
-def _causes(log: Log, notes: bool = False) -> list[Check]:
-    """The causes that the log names: the roots, or else what follows from an unknown one.
+def causes_of(log: Log, notes: bool = False) -> list[Check]:
+    """Return a check for each cause that the log names: the roots, or else what follows from an unknown one.
 
     notes: also what is no failure, but may explain a low bandwidth or a wrong network.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ FILE = "run.json"
 
 @dataclass
 class TestRecord:
-    """One test's job. log: file name in the run directory; command: the argv that repeats it.
+    """One test's job. log: its path in the run directory; command: the argv that repeats it.
 
     job_id: None before it is submitted; outcome: None before it has ended.
     """
@@ -92,7 +93,8 @@ class RunRecord:
 
     infrastructure: why too few nodes can be used; trouble: what Slurm or the file system refused, which ended the run.
 
-    purpose: accept (the scenario's tests judge the cluster) or locate (only the search, no test over all nodes).
+    purpose: accept (the scenario's tests judge the cluster), locate (only the search, no test over all nodes) or
+    scenario (the jobs of a scenario of CloudAI).
     """
 
     run_id: str
@@ -127,7 +129,8 @@ def _record(value: dict[str, Any]) -> RunRecord:
     tests = [
         TestRecord(**{**t, "outcome": JobOutcome(**t["outcome"]) if t["outcome"] else None}) for t in value["tests"]
     ]
-    elsewhere = [test.log for test in tests if Path(test.log).name != test.log]
+    own = re.compile(r"(?:[^/]+/)*[^/]+" if value["purpose"] == "scenario" else r"[^/]+")
+    elsewhere = [test.log for test in tests if not own.fullmatch(test.log) or ".." in test.log.split("/")]
     if elsewhere:
         raise ValueError(f"the log {elsewhere[0]!r} is not in its directory")
     locate = None

@@ -12,7 +12,7 @@ from acceptance.locate.model import Launch, Result, Verdict
 from acceptance.locate.planner import decide
 from acceptance.runner.allocation import IDLE_S, NAME, ROUNDS, STOP, Allocation
 from acceptance.runner.files import read_log, write_whole
-from acceptance.runner.follow import NOTHING_RAN, Follower, meaning
+from acceptance.runner.follow import NOTHING_RAN, Follower, nccl_meaning
 from acceptance.runner.record import LocateRecord
 from acceptance.runner.script import (
     KILL_AFTER_S,
@@ -98,7 +98,7 @@ class Search:
         self.record.commands.append(submit_argv(script, self.directory, output))
         codes = allocation.run(script, status, len(launches), test.timeout_s + KILL_AFTER_S)
         if len(codes) < len(launches):
-            reason = allocation.trouble or meaning("FAILED", allocation.ended(status), 0)[1]
+            reason = allocation.trouble or nccl_meaning("FAILED", allocation.ended(status), 0)[1]
             self.record.trouble = f"round {number + 1} gave no result: {reason}"
             return []
         results, reasons = [], set[str]()

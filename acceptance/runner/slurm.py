@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,13 +62,19 @@ class Node:
 
 @dataclass(frozen=True)
 class JobInfo:
-    """What `scontrol show job` says. exit_code and signal of the batch script; nodes as a Slurm host list."""
+    """What `scontrol show job` says. exit_code and signal of the batch script; nodes as a Slurm host list.
+
+    started, ended: Unix times, None if Slurm reports none; limit_s: Slurm's time limit, None without one.
+    """
 
     state: str
     reason: str
     exit_code: int
     signal: int
     nodes: str
+    started: float | None = None
+    ended: float | None = None
+    limit_s: int | None = None
 
     @property
     def final(self) -> bool:
@@ -146,26 +153,24 @@ class Slurm:
             if "Invalid job id" in str(fault):
                 return self._accounted(job_id)
             raise
-        code, _, signal = _field(text, "ExitCode").partition(":")
-        return JobInfo(
-            state=_field(text, "JobState"),
-            reason=_field(text, "Reason"),
-            exit_code=int(code) if code.isdigit() else 0,
-            signal=int(signal) if signal.isdigit() else 0,
-            nodes=_field(text, "NodeList").replace("(null)", ""),
-        )
+        return _job(text)
+
+    def jobs(self) -> dict[int, JobInfo]:
+        """Return all jobs that slurmctld has not forgotten, by id, with one question."""
+        text = self.call(["scontrol", "show", "jobs", "--oneliner"])
+        return {int(_field(line, "JobId")): _job(line) for line in text.splitlines() if _field(line, "JobId").isdigit()}
 
     def _accounted(self, job_id: int) -> JobInfo | None:
         """What the accounting knows of a job; None where there is no accounting, or it does not know it either."""
         try:
-            text = self.call(["sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", "State,ExitCode,NodeList"])
+            text = self.call(["sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", "State,ExitCode,NodeList,Start,End"])
         except ExternalError:
             return None
-        found = re.match(r"([A-Z_]+)[^|]*\|(\d+):(\d+)\|(.*)", text)
+        found = re.match(r"([A-Z_]+)[^|]*\|(\d+):(\d+)\|([^|\n]*)\|?([^|\n]*)\|?([^|\n]*)", text)
         if found is None:
             return None
         nodes = "" if found[4].startswith("None") else found[4].strip()
-        return JobInfo(found[1], "", int(found[2]), int(found[3]), nodes)
+        return JobInfo(found[1], "", int(found[2]), int(found[3]), nodes, _unix(found[5]), _unix(found[6]))
 
     def find(self, job_name: str) -> int | None:
         """The id of the job of this name that is queued or runs, or ended a moment ago, or None."""
@@ -224,6 +229,37 @@ def submit_argv(script: Path, directory: Path, output: Path) -> list[str]:
 def _field(line: str, name: str) -> str:
     found = re.search(rf"(?:^|\s){name}=(\S*)", line)
     return found[1] if found else ""
+
+
+def _job(line: str) -> JobInfo:
+    code, _, signal = _field(line, "ExitCode").partition(":")
+    return JobInfo(
+        state=_field(line, "JobState"),
+        reason=_field(line, "Reason"),
+        exit_code=int(code) if code.isdigit() else 0,
+        signal=int(signal) if signal.isdigit() else 0,
+        nodes=_field(line, "NodeList").replace("(null)", ""),
+        started=_unix(_field(line, "StartTime")),
+        ended=_unix(_field(line, "EndTime")),
+        limit_s=_seconds(_field(line, "TimeLimit")),
+    )
+
+
+def _unix(text: str) -> float | None:
+    """Slurm's local time such as 2026-11-29T05:00:00 as Unix time; None for Unknown, N/A and the like."""
+    try:
+        return time.mktime(time.strptime(text.strip(), "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return None
+
+
+def _seconds(text: str) -> int | None:
+    """Slurm's time limit such as 1-02:03:04 in seconds; None for UNLIMITED and the like."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _node(line: str) -> Node:

@@ -33,6 +33,7 @@ class NetworkWanted:
 class Test:
     """One nccl-tests sweep over all nodes. Sizes in bytes; timeout_s bounds the measurement itself, in seconds.
 
+    step_bytes: the step where step_factor is 1, as nccl-tests' --stepbytes.
     missing_limit: what it means that nothing is known to hold it against: fail or warn; None: as the scenario says.
     """
 
@@ -46,9 +47,12 @@ class Test:
     warmup_iterations: int
     timeout_s: int
     missing_limit: str | None = None
+    step_bytes: int = 0
 
     def sizes(self) -> list[int]:
         """The sizes that the sweep visits, as nccl-tests steps through them."""
+        if self.step_factor == 1 and self.step_bytes > 0:
+            return list(range(self.min_bytes, self.max_bytes + 1, self.step_bytes))
         sizes = [self.min_bytes]
         while self.step_factor > 1 and sizes[-1] * self.step_factor <= self.max_bytes:
             sizes.append(sizes[-1] * self.step_factor)

@@ -110,23 +110,23 @@ def as_test_scenario(scenario: Scenario) -> TestScenario:
 
 
 def as_sweep(run: TestRun, default_timeout_s: int = 3600) -> Test:
-    """Return the sweep of a run of NcclTest. Raises ValueError if the run is no plain sweep by a factor."""
+    """Return the sweep of a run of NcclTest. Raises ValueError if its collective is none that is judged."""
     arguments = run.test.arguments
     collective = re.sub(r"_perf(_mpi)?$", "", str(arguments.get("subtest_name", "")).rsplit("/", 1)[-1])
     factor = run.test.options.get("--stepfactor") or run.test.options.get("-f") or arguments.get("stepfactor")
     if run.test.template != NCCL_TEMPLATE or collective not in COLLECTIVES:
         raise ValueError(f"{run.id}: is not a collective of nccl-tests that is judged")
-    if factor is None:
-        raise ValueError(f"{run.id}: has steps of bytes; only steps by a factor (stepfactor) are judged")
+    step = run.test.options.get("--stepbytes") or run.test.options.get("-i") or arguments.get("stepbytes") or "1M"
     return Test(
         name=run.id,
         collective=collective,
         min_bytes=bytes_of(str(arguments["minbytes"])),
         max_bytes=bytes_of(str(arguments["maxbytes"])),
-        step_factor=int(factor),
+        step_factor=int(factor or 1),
         iterations=int(arguments["iters"]),
         warmup_iterations=int(arguments["warmup_iters"]),
         timeout_s=run.time_limit_s or default_timeout_s,
+        step_bytes=0 if factor else bytes_of(str(step)),
     )
 
 

@@ -1,0 +1,242 @@
+"""`acceptance run` of CloudAI's scenarios on a real Slurm: few scenarios, each of which checks many things at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jsonschema
+import pytest
+from conftest import HERE, REPOSITORY, LoopbackSlurm
+
+from acceptance.cli import main
+
+pytestmark = pytest.mark.hosts
+
+SYSTEM = """name = "loop"
+scheduler = "slurm"
+install_path = "install"
+output_path = "results"
+default_partition = "train"
+mpi = "none"
+ntasks_per_node = 2
+extra_sbatch_args = ["--no-requeue"]
+[[partitions]]
+name = "train"
+  [[partitions.groups]]
+  name = "rack"
+  nodes = ["gpu-[3-4]"]
+"""
+# Stand-ins on the nodes: an srun without pyxis' options, and a program with the long options of NcclTest.
+SRUN = """#!/bin/bash
+arguments=()
+for argument in "$@"; do
+  [[ $argument == --container-* || $argument == --no-container-* ]] || arguments+=("$argument")
+done
+exec /usr/bin/srun "${arguments[@]}"
+"""
+PROGRAM = """#!/bin/bash
+arguments=()
+while (($#)); do
+  case $1 in
+    --minbytes) arguments+=(-b "$2") ;;
+    --maxbytes) arguments+=(-e "$2") ;;
+    --stepfactor) arguments+=(-f "$2") ;;
+  esac
+  shift 2
+done
+exec PROGRAM "${arguments[@]}"
+"""
+BASH = """
+[[Tests]]
+id = "{id}"
+name = "{id}"
+description = "d"
+test_template_name = "BashCmd"
+cmd_args = {{cmd = "{cmd}"}}
+{more}
+"""
+NCCL = """
+[[Tests]]
+id = "{id}"
+name = "{id}"
+description = "d"
+test_template_name = "NcclTest"
+{more}
+  [Tests.cmd_args]
+  docker_image_url = "a/b:1"
+  subtest_name = "all_reduce_perf_mpi"
+  minbytes = "1048576"
+  maxbytes = {most}
+  stepfactor = 2
+"""
+
+
+Files = Callable[..., list[str]]
+Capture: TypeAlias = pytest.CaptureFixture[str]
+
+
+def bash(name: str, cmd: str, more: str = "") -> str:
+    return BASH.format(id=name, cmd=cmd, more=more)
+
+
+def nccl(name: str, more: str = "", most: str = '"4194304"') -> str:
+    return NCCL.format(id=name, more=more, most=most)
+
+
+def needs(**kinds: str) -> str:
+    tables = [f"{{type = '{kind}', id = '{other}'}}" for kind, other in kinds.items()]
+    return f"dependencies = [{', '.join(tables)}]"
+
+
+@pytest.fixture
+def files(slurm: LoopbackSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Write system and scenario; return the options that name them."""
+    slurm.wait_idle()
+    (tmp_path / "bin").mkdir()
+    for name, text in (
+        ("srun", SRUN),
+        ("all_reduce_perf_mpi", PROGRAM.replace("PROGRAM", str(HERE / "program/all_reduce_perf"))),
+    ):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+
+    def write(*tests: str, head: str = "") -> list[str]:
+        (tmp_path / "system.toml").write_text(SYSTEM)
+        (tmp_path / "scenario.toml").write_text(f'name = "loop"\n{head}' + "".join(tests))
+        paths = ["--system-config", str(tmp_path / "system.toml"), "--test-scenario", str(tmp_path / "scenario.toml")]
+        return [*paths, "--output-dir", str(tmp_path / "out"), "--history", str(tmp_path / "history.sqlite")]
+
+    return write
+
+
+def report_of(tmp_path: Path) -> tuple[dict[str, Any], Path]:
+    folder = next(path for path in (tmp_path / "out").iterdir() if path.is_dir())
+    report = json.loads((folder / "report.json").read_text())
+    jsonschema.validate(report, json.loads((REPOSITORY / "acceptance/report/report.schema.json").read_text()))
+    return report, folder
+
+
+def verdicts(report: dict[str, Any]) -> dict[str, str]:
+    return {test["id"]: test["verdict"] for test in report["scenario"]["tests"]}
+
+
+def test_dependencies_sweep_group_and_time_out(files: Files, tmp_path: Path, capfd: Capture) -> None:
+    soon = "scontrol update jobid=$SLURM_JOB_ID endtime=now+1; sleep 300"
+    options = files(
+        nccl("ring", "num_nodes = 2\niterations = 2"),
+        bash("noise", "sleep 300", needs(start_post_init="ring", end_post_comp="ring")),
+        bash("broken", "echo no such disk >&2; exit 3", "nodes = ['gpu-4']"),
+        bash("endless", soon, "nodes = ['gpu-4']\ntime_limit = '1m'"),
+        nccl("grid", f"num_nodes = 2\n{needs(start_post_comp='ring')}", '["1048576", "4194304"]'),
+        head="job_status_check = false\n",
+    )
+    code = main(["run", *options])
+    out = capfd.readouterr().out
+    report, folder = report_of(tmp_path)
+    assert code == 1, out
+    assert verdicts(report) == {
+        "ring": "no limit",
+        "noise": "pass",
+        "broken": "fail",
+        "endless": "fail",
+        "grid": "no limit",
+    }
+    causes = {test["id"]: test["cause"] for test in report["scenario"]["tests"]}
+    assert causes["noise"] == "was ended when ring/1 ended, as end_post_comp asks"
+    assert causes["broken"] == "job: the job failed with exit code 3. Its last words: no such disk"
+    assert "Slurm's time limit ended the job" in causes["endless"]
+    jobs = {job["name"]: job for job in report["scenario"]["jobs"]}
+    assert (
+        jobs["ring/0"]["ended"] <= jobs["ring/1"]["started"] <= jobs["ring/1"]["ended"] <= jobs["grid/0/1"]["started"]
+    )
+    assert (jobs["noise/0"]["state"], jobs["endless/0"]["state"]) == ("CANCELLED", "TIMEOUT")
+    assert jobs["ring/0"]["nodes"] == ["gpu-1", "gpu-2"]
+    sweep = next(test["sweep"] for test in report["scenario"]["tests"] if test["id"] == "grid")
+    assert [point["values"] for point in sweep["points"]] == [{"maxbytes": "1048576"}, {"maxbytes": "4194304"}]
+    assert (sweep["best"], sweep["unit"]) == ("grid/0/1", "GB/s")
+    assert out.splitlines()[-1].startswith("[RESULT] FAILURE: broken/0: job: the job failed with exit code 3")
+    node = tomllib.loads((folder / "ring/0/metadata/node-gpu-2.toml").read_text())
+    assert node["slurm"]["node_list"] == "gpu-[1-2]"
+    job = tomllib.loads((folder / "broken/0/slurm-job.toml").read_text())
+    assert (job["state"], job["exit_code"]) == ("FAILED", "3")
+    assert [step["name"] for step in job["job_steps"]] == ["test"]
+    suites = ElementTree.parse(folder / "junit.xml").getroot()  # noqa: S314 - written by the run above
+    assert next(case.get("name") for case in suites.iterfind(".//testcase[failure]")) == "broken/0: job"
+    assert main(["history", "--history", str(tmp_path / "history.sqlite")]) == 0
+    assert f"{folder.name}/ring" in capfd.readouterr().out
+
+
+def test_a_failed_gate_skips_the_test_and_ends_the_scenario(files: Files, tmp_path: Path, capfd: Capture) -> None:
+    (tmp_path / "hook/test").mkdir(parents=True)
+    for name, cmd in (("gate", "echo bad cable >&2; exit 4"), ("tidy", "true")):
+        (tmp_path / f"hook/{name}.toml").write_text(
+            f'name = "{name}"\n[[Tests]]\nid = "h"\ntest_name = "{name}_test"\n'
+        )
+        test = (
+            f'name = "{name}_test"\ndescription = "d"\ntest_template_name = "BashCmd"\ncmd_args = {{cmd = "{cmd}"}}\n'
+        )
+        (tmp_path / f"hook/test/{name}.toml").write_text(test)
+    options = files(
+        bash("first", "touch ran"),
+        bash("second", "true", needs(start_post_comp="first")),
+        head='pre_test = "gate"\npost_test = "tidy"\n',
+    )
+    assert main(["run", *options, "--hook-dir", str(tmp_path / "hook")]) == 1
+    report, folder = report_of(tmp_path)
+    first, second = report["tests"]
+    assert [(check["name"], check["outcome"]) for check in first["checks"]] == [
+        ("pre_test gate_test", "fail"),
+        ("test", "skipped"),
+        ("post_test tidy_test", "skipped"),
+    ]
+    assert first["checks"][0]["message"] == "failed, so that the test did not run. Its last words: bad cable"
+    assert second["checks"][0]["message"] == "was cancelled because first/0 failed (job_status_check)"
+    suites = ElementTree.parse(folder / "junit.xml").getroot()  # noqa: S314 - written by the run above
+    assert len(suites.findall(".//skipped")) == 4
+    before = (folder / "report.json").read_text()
+    assert main(["generate-report", "--result-dir", str(folder)]) == 1
+    assert (folder / "report.json").read_text() == before
+
+
+def test_a_lost_node_and_a_killed_watcher(files: Files, slurm: LoopbackSlurm, tmp_path: Path, capfd: Capture) -> None:
+    options = files(
+        bash("long", "sleep 300", "nodes = ['gpu-4']"),
+        bash("noise", "sleep 300", needs(end_post_comp="long")),
+        bash("short", "true"),
+        head="job_status_check = false\n",
+    )
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "acceptance", "run", *options], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        until = time.monotonic() + 60
+        assert watcher.stdout
+        while "noise/0: job" not in (line := watcher.stdout.readline()):
+            assert time.monotonic() < until, line
+    finally:
+        watcher.send_signal(signal.SIGKILL)
+        watcher.communicate()
+    slurm.call("scontrol", "update", "nodename=gpu-4", "state=down", "reason=lost")
+    try:
+        folder = next(path for path in (tmp_path / "out").iterdir())
+        assert main(["run", "--resume", str(folder)]) == 1
+    finally:
+        slurm.call("scontrol", "update", "nodename=gpu-4", "state=idle")
+    out = capfd.readouterr().out
+    report, _ = report_of(tmp_path)
+    assert verdicts(report) == {"long": "fail", "noise": "pass", "short": "pass"}
+    assert "long/0: its script could not end other jobs; ending noise" in out
+    assert "job: a node of the job failed" in report["scenario"]["tests"][0]["cause"]
+    assert {node["name"]: node["verdict"] for node in report["nodes"]}["gpu-4"] == "infrastructure"
