@@ -110,7 +110,7 @@ def as_test_scenario(scenario: Scenario) -> TestScenario:
 
 
 def as_sweep(run: TestRun, default_timeout_s: int = 3600) -> Test:
-    """Return the sweep of a run of NcclTest. Raises ValueError if its collective is none that is judged."""
+    """Return the sweep of a run of NcclTest. Raises ValueError if its collective is not judged."""
     arguments = run.test.arguments
     collective = re.sub(r"_perf(_mpi)?$", "", str(arguments.get("subtest_name", "")).rsplit("/", 1)[-1])
     factor = run.test.options.get("--stepfactor") or run.test.options.get("-f") or arguments.get("stepfactor")

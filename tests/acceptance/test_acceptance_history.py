@@ -27,7 +27,7 @@ from acceptance.errors import ExternalError
 from acceptance.history import known_baselines, metrics, remember, send_history, store, with_baselines
 from acceptance.history.read import Kind, Point, bad_nodes, series
 from acceptance.history.significance import LEAST, lowest_step, runs_needed
-from acceptance.history.store import HistoryError, insert, reading, writing
+from acceptance.history.store import HistoryError, insert, reading, setup_text, writing
 from acceptance.history.trend import compare, trends
 from acceptance.report import Report, build_report, write_report
 from acceptance.scenario import load_scenario, read_scenario
@@ -155,7 +155,9 @@ def test_the_last_twenty_good_runs_count(site: Site) -> None:
     report = build_report(site.root / run_id(1))
     with writing(site.path) as connection:
         for number in range(2, 26):
-            insert(connection, another_run(report, number, dict.fromkeys(sweep(0), 450.0 + number)), scenario)
+            insert(
+                connection, another_run(report, number, dict.fromkeys(sweep(0), 450.0 + number)), setup_text(scenario)
+            )
     found = known_baselines(site.path, scenario, site.said.append)
     assert {(one.runs, one.since, one.median_gb_per_s) for one in found} == {(20, stamp(6), 465.5)}
 
@@ -311,7 +313,7 @@ def test_a_writer_that_is_killed_leaves_the_history_as_it_was(site: Site) -> Non
 
     def write() -> None:
         with writing(site.path) as connection:
-            insert(connection, report, scenario)
+            insert(connection, report, setup_text(scenario))
             raise Killed
 
     with pytest.raises(Killed):
@@ -488,7 +490,7 @@ def degraded(site: Site) -> Site:
             insert(
                 connection,
                 another_run(report, number, {**dict.fromkeys(sweep(0), level * 0.95), 4 * GIB: level}),
-                scenario,
+                setup_text(scenario),
             )
     names = [f"gpu-{number}" for number in range(1, 9)]
     site.run(13, 390.0, locate=located(names, slow="gpu-3", hanging="gpu-6"), nodes=idle(names))

@@ -212,7 +212,7 @@ def test_a_failed_gate_skips_the_test_and_ends_the_scenario(files: Files, tmp_pa
 
 def test_a_lost_node_and_a_killed_watcher(files: Files, slurm: LoopbackSlurm, tmp_path: Path, capfd: Capture) -> None:
     options = files(
-        bash("long", "sleep 300", "nodes = ['gpu-4']"),
+        bash("long", f"echo $PPID $$ >{tmp_path}/pids; sleep 300 & wait", "nodes = ['gpu-4']"),
         bash("noise", "sleep 300", needs(end_post_comp="long")),
         bash("short", "true"),
         head="job_status_check = false\n",
@@ -228,11 +228,15 @@ def test_a_lost_node_and_a_killed_watcher(files: Files, slurm: LoopbackSlurm, tm
     finally:
         watcher.send_signal(signal.SIGKILL)
         watcher.communicate()
+    slurm.kill("slurmd-gpu-4")  # else it would end the script, which would end the other job
     slurm.call("scontrol", "update", "nodename=gpu-4", "state=down", "reason=lost")
+    for pid in (tmp_path / "pids").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
     try:
         folder = next(path for path in (tmp_path / "out").iterdir())
         assert main(["run", "--resume", str(folder)]) == 1
     finally:
+        slurm.start_node(4)
         slurm.call("scontrol", "update", "nodename=gpu-4", "state=idle")
     out = capfd.readouterr().out
     report, _ = report_of(tmp_path)
