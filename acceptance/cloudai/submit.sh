@@ -13,7 +13,9 @@ if [[ -e jobs.tsv && ${1:-} != --resume ]]; then
   exit 2
 fi
 exec 9>>.submit.lock
-if ! flock --nonblock --conflict-exit-code 75 9 && (($? == 75)); then
+busy=0
+flock --nonblock --conflict-exit-code 75 9 || busy=$? # another code: a file system without locks
+if ((busy == 75)); then
   echo "submit.sh: another submit.sh works in this folder. Hint: wait for its end" >&2
   exit 2
 fi
