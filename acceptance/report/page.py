@@ -9,26 +9,49 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import markupsafe
 
 from acceptance.jsonable import jsonable
 from acceptance.report.heatmap import heat_maps
-from acceptance.report.model import Report, TestReport
+from acceptance.report.model import Report, ScenarioReport, TestReport
+from acceptance.report.timeline import gantt, graph
 from acceptance.text import gb_text, size_text
 
 _PLOTLY = "plotly-basic.min.js"
+# Of verdicts, in the pictures of a scenario.
+_COLORS = {
+    "pass": "#1a7f37",
+    "no limit": "#1a7f37",
+    "warn": "#8a5a00",
+    "skipped": "#8b949e",
+    "not run": "#8b949e",
+    "unjudged": "#8a5a00",
+    "fail": "#b3261e",
+}
 _PACKAGE = "plotly.js-basic-dist-min"
 
 
 def render_page(report: Report) -> str:
     """Return the page. Without the plot library it says so and has the tables."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters.update(size=size_text, gb=gb_text)
-    environment.globals["bounds_of"] = _bounds
-    template = environment.from_string(files("acceptance.report").joinpath("page.html.j2").read_text("utf-8"))
+    template = _template("page.html.j2")
     plots = [_plot(test) for test in report.tests if test.rows]
     library = _plotly() if plots else None
     values = {"plotly": library, "plots": script_json(plots), "has_plots": bool(plots), "maps": heat_maps(report)}
-    return template.render(r=report, **values)
+    section = markupsafe.Markup(render_scenario(report.scenario)) if report.scenario else ""  # noqa: S704 - escaped there
+    return template.render(r=report, scenario_section=section, **values)
+
+
+def render_scenario(scenario: ScenarioReport) -> str:
+    """Return the section about a scenario: its tests, dependency graph, Gantt and sweeps."""
+    values = {"graph": graph(scenario), "gantt": gantt(scenario), "colors": _COLORS}
+    return _template("scenario.html.j2").render(s=scenario, **values)
+
+
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters.update(size=size_text, gb=gb_text)
+    environment.globals["bounds_of"] = _bounds
+    return environment.from_string(files("acceptance.report").joinpath(name).read_text("utf-8"))
 
 
 def script_json(value: Any) -> str:
