@@ -246,7 +246,7 @@ def _scenario_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepa
         say(f"going on in {folder}")
     else:
         facts = _cluster_facts(arguments)
-        folder = write_scenario(arguments).folder
+        folder = write_scenario(arguments, Slurm().nodes).folder
         if facts is not None:
             write_whole(folder / CLUSTER, json.dumps(facts, indent=1) + "\n")
         say(f"run directory {folder}")

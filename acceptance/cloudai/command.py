@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from acceptance.cloudai.sweep import point_count, points
 from acceptance.cloudai.templates import NCCL_IMAGE_2024, REFUSED, TEMPLATES
 from acceptance.cloudai.time_limit import TIME_RULE, seconds_of, slurm_time
 from acceptance.errors import EXIT_GOOD, EXIT_INPUT, InputError
+from acceptance.runner.slurm import Node
 from acceptance.scenario.runs import TestRun, TestScenario, as_sweep
 from acceptance.text import plural, size_text
 
@@ -74,8 +76,11 @@ def timeout_of(arguments: argparse.Namespace) -> int:
     return seconds
 
 
-def write_scenario(arguments: argparse.Namespace) -> Plan:
-    """Write the folder of the scenario that the options name. Raises InputError with every error of its files."""
+def write_scenario(arguments: argparse.Namespace, ask: Callable[[str], Sequence[Node]] | None = None) -> Plan:
+    """Write the folder of the scenario that the options name. Raises InputError with every error of its files.
+
+    ask: as in `make_plan`.
+    """
     named = arguments.system_config or os.environ.get("CLOUDAI_SYSTEM_CONFIG", "")
     faults = [] if named else ["--system-config: is missing, and CLOUDAI_SYSTEM_CONFIG is not set. Hint: give the file"]
     if arguments.single_sbatch:
@@ -85,7 +90,7 @@ def write_scenario(arguments: argparse.Namespace) -> Plan:
         raise InputError(faults)
     system, scenario = _read_both(Path(named), arguments)
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    plan = make_plan(scenario, system, arguments.output_dir or Path(system.values["output_path"]), stamp)
+    plan = make_plan(scenario, system, arguments.output_dir or Path(system.values["output_path"]), stamp, ask)
     write_plan(plan)
     return plan
 

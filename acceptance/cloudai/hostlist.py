@@ -10,6 +10,7 @@ from typing import Any
 
 from acceptance.cloudai.forms import INVALID
 from acceptance.cloudai.remarks import Spot
+from acceptance.runner.slurm import Node
 
 _LARGEST = 100_000  # names of one expression
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -102,13 +103,17 @@ class Nodes:
     from_groups: bool = False
 
 
+States = Mapping[str, Sequence[Node]]  # partition -> its nodes
 Groups = Mapping[str, Mapping[str, Sequence[str]]]  # partition -> group -> names
 
 
-def choose(expressions: Sequence[str], count: int, exclude: Sequence[str], groups: Groups) -> Nodes:
+def choose(
+    expressions: Sequence[str], count: int, exclude: Sequence[str], groups: Groups, states: States | None = None
+) -> Nodes:
     """Return the nodes of a run. Names win over the count. A group that is named twice gives different nodes.
 
-    Raises NodesError, also if a group is unknown or too small.
+    states: of a partition's nodes, as Slurm reports them: of a group idle nodes are chosen, then those that will be
+    free later; max_avail takes the idle ones. Raises NodesError, also if a group is unknown or too small.
     """
     left_out = {name for expression in exclude for name in expand(expression)}
     if not expressions:
@@ -120,6 +125,12 @@ def choose(expressions: Sequence[str], count: int, exclude: Sequence[str], group
             names += [name for name in expand(expression) if name not in left_out and name not in names]
             continue
         free = [name for name in _group(match[1], match[2], groups) if name not in left_out and name not in names]
+        if states is not None:
+            free = _usable(free, states.get(match[1], ()), only_idle=match[3] == "max_avail")
+        if states is not None and not free:
+            state = "idle" if match[3] == "max_avail" else "usable"
+            rule = f"asks for nodes of the group {match[2]}, of which none is {state} now"
+            raise NodesError(rule, f"look at `sinfo -N -p {match[1]}`, and wait for its nodes or resume them")
         wanted = len(free) if match[3] == "max_avail" else int(match[3])
         if wanted > len(free) or not free:
             rule = f"asks for {match[3]} nodes of the group {match[2]}, which has {len(free)} left"
@@ -127,7 +138,15 @@ def choose(expressions: Sequence[str], count: int, exclude: Sequence[str], group
         names += free[:wanted]
     if not names:
         raise NodesError("leaves no node: all are excluded", "exclude fewer nodes")
-    return Nodes(len(names), tuple(names), from_groups=any(GROUP.fullmatch(one) for one in expressions))
+    in_order = states is None and any(GROUP.fullmatch(one) for one in expressions)
+    return Nodes(len(names), tuple(names), from_groups=in_order)
+
+
+def _usable(names: Sequence[str], nodes: Sequence[Node], *, only_idle: bool) -> list[str]:
+    """Those of some nodes that are idle, then those that are in use; none that is down, drained or unknown."""
+    states = {node.name: node.state for node in nodes if node.trouble is None}
+    idle = [name for name in names if "IDLE" in states.get(name, "")]
+    return idle if only_idle else idle + [name for name in names if name in states and name not in idle]
 
 
 def _group(partition: str, group: str, groups: Groups) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from acceptance.cloudai.commands import SIMPLE, Command, CommandError, Job
 from acceptance.cloudai.dynamo import ai_dynamo, dynamo_skips, role_nodes
 from acceptance.cloudai.graph import submission_order
-from acceptance.cloudai.hostlist import Nodes, NodesError, choose
+from acceptance.cloudai.hostlist import GROUP, Nodes, NodesError, choose
 from acceptance.cloudai.jax import jax_toolbox
 from acceptance.cloudai.load import System
 from acceptance.cloudai.nemo import nemo_launcher, nemo_run, nemo_run_skips
@@ -28,6 +28,7 @@ from acceptance.cloudai.sweep import points
 from acceptance.cloudai.toml_text import toml_text
 from acceptance.errors import InputError
 from acceptance.runner.files import new_folder
+from acceptance.runner.slurm import Node
 from acceptance.scenario.runs import TestDefinition, TestRun, TestScenario
 from acceptance.text import printable
 
@@ -72,19 +73,32 @@ class Plan:
     system: Mapping[str, Any]
 
 
-def make_plan(scenario: TestScenario, system: System, output: Path, stamp: str) -> Plan:
-    """Return the jobs of a scenario. stamp: the time in the names of folder and jobs. Raises InputError."""
+def make_plan(
+    scenario: TestScenario, system: System, output: Path, stamp: str, ask: Callable[[str], Sequence[Node]] | None = None
+) -> Plan:
+    """Return the jobs of a scenario. stamp: the time in the names of folder and jobs. Raises InputError.
+
+    ask: returns the nodes of a partition as Slurm sees them, for groups; None takes a group's nodes in their order.
+    """
     if system.scheduler != "slurm":
         rule = f'scheduler = "{system.scheduler}": no scripts are written for this kind of system'
         raise InputError([f"{system.file.path}: {rule}. Hint: give a system with scheduler slurm"])
     if re.search(r"""[$"\\]""", str(output.absolute())) or not str(output.absolute()).isprintable():
         rule = "has characters that a batch script cannot name: '$', quotes, backslashes or control characters"
         raise InputError([f"{str(output)!r}: {rule}. Hint: give another folder with --output-dir"])
-    return _Planner(scenario, system, (output / f"{scenario.name}_{stamp}").absolute(), stamp).plan()
+    return _Planner(scenario, system, (output / f"{scenario.name}_{stamp}").absolute(), stamp, ask).plan()
 
 
 class _Planner:
-    def __init__(self, scenario: TestScenario, system: System, folder: Path, stamp: str) -> None:
+    def __init__(
+        self,
+        scenario: TestScenario,
+        system: System,
+        folder: Path,
+        stamp: str,
+        ask: Callable[[str], Sequence[Node]] | None,
+    ) -> None:
+        self._states = {partition: ask(partition) for partition in _asked(scenario)} if ask else None
         self._scenario, self._folder, self._stamp = scenario, folder, stamp
         self._groups = system.groups
         install = Path(system.values["install_path"]).absolute()
@@ -169,7 +183,7 @@ class _Planner:
 
     def _batch(self, run: TestRun, directory: Path, iteration: int, step: int, last: bool) -> Batch:
         scenario = self._scenario
-        main = self._step(run, directory, choose(run.nodes, _count(run), run.exclude_nodes, self._groups))
+        main = self._step(run, directory, choose(run.nodes, _count(run), run.exclude_nodes, self._groups, self._states))
         hooks = {
             kind: tuple(self._hook(one, directory / kind, main.job.nodes) for one in (hook.runs if hook else ()))
             for kind, hook in (("pre_test", scenario.pre_test), ("post_test", scenario.post_test))
@@ -216,6 +230,12 @@ class _Planner:
             raise CommandError(f"the name of its hook's test, {run.test.name!r}, is a folder's name and {fault}")
         step = self._step(run, directory / run.test.name, Nodes(count))
         return replace(step, is_hook=True)
+
+
+def _asked(scenario: TestScenario) -> list[str]:
+    """The partitions of whose groups nodes are chosen."""
+    matches = (GROUP.fullmatch(one) for run in scenario.runs for one in run.nodes)
+    return list(dict.fromkeys(match[1] for match in matches if match))
 
 
 def _count(run: TestRun) -> int:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from acceptance.cloudai.hostlist import NodesError, choose
 from acceptance.cloudai.notes import read_notes
 from acceptance.cloudai.results import results_of, table_figures
 from acceptance.report.model import JobReport, ScenarioReport, ScenarioTest, SweepPoint, SweepReport
 from acceptance.report.page import render_scenario
 from acceptance.report.timeline import gantt, graph
+from acceptance.runner.slurm import Node, _node
 
 STEP = "Training epoch 0, iteration {n}/9 | lr: 1.9e-06 | global_step: {n} | train_step_timing in s: {t}\n"
 PAX = "I0508 15:25:28.482553 140737334253888 programs.py:379] [PAX STATUS]: train_step() took {t} seconds.\n"
@@ -177,3 +179,23 @@ def test_the_page_names_the_best_point_and_escapes_text() -> None:
     assert "&lt;why&gt;" in page
     assert "<why>" not in page
     assert page.count("<svg role=") == 2
+
+
+GROUPS = {"train": {"rack": ["gpu-[1-5]"]}}
+STATES = ("IDLE+CLOUD+POWERED_DOWN", "ALLOCATED", "IDLE", "IDLE+DRAIN")
+
+
+def nodes(*states: str) -> dict[str, list[Node]]:
+    """Nodes gpu-1 and so on in these states."""
+    lines = [f"NodeName=gpu-{number} State={state}" for number, state in enumerate(states, 1)]
+    return {"train": [_node(line) for line in lines]}
+
+
+def test_of_a_group_idle_nodes_are_chosen_first_and_no_drained_one() -> None:
+    assert choose(["train:rack:max_avail"], 1, (), GROUPS, nodes(*STATES)).names == ("gpu-1", "gpu-3")
+    assert choose(["train:rack:3"], 1, (), GROUPS, nodes(*STATES)).names == ("gpu-1", "gpu-3", "gpu-2")
+    assert not choose(["train:rack:3"], 1, (), GROUPS, nodes(*STATES)).from_groups
+    with pytest.raises(NodesError, match="asks for 4 nodes of the group rack, which has 3 left"):
+        choose(["train:rack:4"], 1, (), GROUPS, nodes(*STATES))
+    with pytest.raises(NodesError, match="of which none is idle now"):
+        choose(["train:rack:max_avail"], 1, (), GROUPS, nodes("ALLOCATED", "IDLE+DRAIN"))
