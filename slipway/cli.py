@@ -121,6 +121,21 @@ def export_env(
     return run(file, output, queue=queue, as_json=as_json, deployed=deployed, force=force, session=session)
 
 
+@export.command("cloudai", cls=Command)
+def export_cloudai(
+    file: SettingsFile,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write; it must be new or empty.")],
+    image: Annotated[
+        str | None, option("--image", help="The image with nccl-tests; default: the first of the settings' images.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Write CloudAI's system, tests and scenario: what acceptance measures of the cluster."""
+    from slipway.exchange.cloudai_export import export_cloudai as run
+
+    return run(file, folder, image=image, as_json=as_json)
+
+
 def _session(profile: str | None) -> Any:
     """Return a boto3 session of `profile`; None without one."""
     if profile is None:

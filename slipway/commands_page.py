@@ -81,6 +81,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "shell": ("the shell's or the command's own; 2 no cluster is kept, or no such node runs; 3 not root", "none"),
     "version": ("0", "`version`"),
     "export pcluster": ("0; 1 not deployed; 2 wrong settings; 3 AWS did not answer", "the configuration itself"),
+    "export cloudai": ("0; 1 a file cannot be written; 2 wrong settings or use", "`files`"),
     "export env": ("0; 1 not deployed; 2 wrong settings; 3 AWS did not answer", "`variables`, `unknown`"),
     "policy deploy": ("0; 2 wrong settings", "the policy itself: docs/permissions.md"),
     "policy preflight": ("0; 2 wrong settings", "the policy itself"),
