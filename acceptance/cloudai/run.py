@@ -51,7 +51,6 @@ class ScenarioRun:
         self.folder, self.plan, self._stop, self._say = folder, read_plan(folder), stop, say
         fresh = RunRecord(folder.name, now(), purpose="scenario")
         self.record = read_record(folder) if (folder / FILE).exists() else fresh
-        self.record.interrupted = self.record.finished = self.record.trouble = None
         self._slurm = Slurm()
         self._stuck_s = stuck_s
         self._follower = Follower(self._slurm, stop, stuck_s, say, meaning)
@@ -64,6 +63,7 @@ class ScenarioRun:
 
         timeout_s: bound of the whole watching; the jobs that are left are cancelled then.
         """
+        self.record.interrupted = self.record.finished = self.record.trouble = None
         with alone_in(self.folder):
             try:
                 self._submit()

@@ -225,6 +225,9 @@ def test_a_lost_node_and_a_killed_watcher(files: Files, slurm: LoopbackSlurm, tm
         assert watcher.stdout
         while "noise/0: job" not in (line := watcher.stdout.readline()):
             assert time.monotonic() < until, line
+        while not (tmp_path / "pids").exists():  # a loaded machine starts its steps late
+            assert time.monotonic() < until
+            time.sleep(0.1)
     finally:
         watcher.send_signal(signal.SIGKILL)
         watcher.communicate()
