@@ -111,9 +111,6 @@ class LocalCluster:
         replaceable = [(node, running[node.name]) for node in static if node.role == "compute"]
         self.static = StaticNodes(fleet, replaceable, self, self._progress, daemon)
         self.static.start()
-        if any(one.kind == "slow-node" for some in self._broken.values() for one in some):
-            # The search uses their places in the network. On AWS the timer has run by then; here it may not have.
-            fleet.head.exec(["systemctl", "start", "slipway-topology.service"], timeout_s=60)
         powered = f", {len(dynamic)} powered down until a job needs them" if dynamic else ""
         self._progress.say(f"Slurm: {len(fleet.computes)} nodes idle{powered}")
 
