@@ -21,7 +21,7 @@ CLUSTER_UID = 1000
 TARGET = "slipway-host.target"
 READY_MARK = "run/slipway-host-ready"
 PROFILE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin"
-AWS_TOOL_DIR = "/opt/rehearsal/aws"
+AWS_TOOL_DIR = "/opt/rehearsal/aws"  # the same in standins/aws
 POWER_SOCKET = "/opt/rehearsal/power/engine.sock"
 POWER_PROGRAMS = ("slurm_resume", "slurm_suspend")
 POWER_PROGRAM_DIR = "/opt/parallelcluster/scripts/slurm"
@@ -86,7 +86,7 @@ _UNITS = {
 [Unit]
 Description=A local host of the rehearsal
 Requires=basic.target
-Wants=slipway-host-ready.service
+Wants=slipway-host-ready.service rehearsal-aws.service
 After=basic.target slipway-host-ready.service
 AllowIsolate=yes
 """,
@@ -98,6 +98,12 @@ After=basic.target
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/usr/bin/touch /{READY_MARK}
+""",
+    "rehearsal-aws.service": """\
+[Unit]
+Description=The AWS CLI, loaded once
+[Service]
+ExecStart=/usr/local/bin/aws --rehearsal-serve
 """,
     "slurmctld.service": """\
 [Unit]
@@ -135,13 +141,6 @@ WantedBy=multi-user.target
 }
 # A local host's uptime is this machine's; a node that Slurm powered up must have booted since, or it stays powering up.
 _SLURMD_OPTIONS = "SLURMD_OPTIONS=-b\n"
-_AWS_WRAPPER = f"""\
-#!/bin/sh
-# The AWS CLI of the rehearsal's hosts: run by the system's Python, whatever Python the user's machine has besides.
-# -S: without the packages of this machine; they cost a fifth of its start.
-export PYTHONPATH={AWS_TOOL_DIR} PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1
-exec /usr/bin/python3 -S -m awscli "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -303,7 +302,7 @@ def _slurm_places(upper: Path, facts: ClusterFacts) -> None:
 
 def _tools(upper: Path, spec: HostSpec, facts: ClusterFacts, standins: Path) -> None:
     """The AWS CLI with the embedded AWS as its endpoint, and the stand-ins of the image's own programs."""
-    write(upper / "usr/local/bin/aws", _AWS_WRAPPER.encode(), 0o755)
+    write(upper / "usr/local/bin/aws", (standins / "aws").read_bytes(), 0o755)
     config = f"[default]\nregion = {facts.region}\nendpoint_url = {facts.endpoint_url}\ncli_pager =\n"
     write(upper / "root/.aws/config", config.encode(), 0o600)
     (upper / "root/.aws").chmod(0o700)
