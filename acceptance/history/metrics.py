@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
 from acceptance.report import Report
+from acceptance.report.gpus import SuiteReport
 from acceptance.report.model import BAD_VERDICTS, NODE_VERDICTS, TestReport
 
 TEXTFILE_DIRECTORY = Path("/var/lib/node-exporter/textfile")
 FILE = "slipway_acceptance.prom"
+SUITE_FILE = "slipway_gpu_suite.prom"
 _Samples = dict[str, list[tuple[dict[str, str], float]]]
 _HELP = {
     "accepted": "Whether the last acceptance run accepted the cluster (1) or not (0).",
@@ -22,17 +25,33 @@ _HELP = {
     "fail_below_bytes_per_second": "The highest bus bandwidth below which the run fails at this size.",
     "baseline_bytes_per_second": "Median bus bandwidth of this site's good runs at this size.",
 }
+_SUITE_HELP = {
+    "accepted": "Whether the last run of the GPU suite accepted its GPUs (1) or not (0).",
+    "finished_timestamp_seconds": "When the last run of the GPU suite ended, Unix time.",
+    "test": "Whether a test of the last run of the GPU suite was good (1), or failed or was not measured (0).",
+    "figure": "A figure of one GPU in the last run of the GPU suite, in the unit of its label.",
+}
 
 
 def write_metrics(report: Report) -> bool:
-    """Replace the file in one step; False where no node exporter's directory is. Raises OSError."""
+    """Write the metrics of an acceptance run; False where no node exporter's directory is. Raises OSError."""
+    return _write(FILE, render_metrics(report))
+
+
+def write_suite_metrics(report: SuiteReport) -> bool:
+    """Write the metrics of the GPU suite; False where no node exporter's directory is. Raises OSError."""
+    return _write(SUITE_FILE, render_suite_metrics(report))
+
+
+def _write(name: str, text: str) -> bool:
+    """Replace a file in one step."""
     if not TEXTFILE_DIRECTORY.is_dir():
         return False
-    part = TEXTFILE_DIRECTORY / f".{FILE}.{os.getpid()}"  # the collector reads *.prom only
+    part = TEXTFILE_DIRECTORY / f".{name}.{os.getpid()}"  # the collector reads *.prom only
     try:
-        part.write_text(render_metrics(report), "utf-8")
+        part.write_text(text, "utf-8")
         part.chmod(0o644)
-        part.replace(TEXTFILE_DIRECTORY / FILE)
+        part.replace(TEXTFILE_DIRECTORY / name)
     finally:
         if part.exists():
             part.unlink()
@@ -53,12 +72,29 @@ def render_metrics(report: Report) -> str:
         samples["node_bad"].append(({**run, "node": node.name, "verdict": node.verdict}, 1))
     for test in report.tests:
         _bandwidths(samples, run, test)
+    return _text("slipway_acceptance", _HELP, {"cluster": report.cluster}, samples)
+
+
+def render_suite_metrics(report: SuiteReport) -> str:
+    """Return the text of the GPU suite's metrics. A run that measured nothing counts as not accepted."""
+    samples: _Samples = {name: [] for name in _SUITE_HELP}
+    samples["accepted"].append(({}, float(report.verdict == "accepted")))
+    samples["finished_timestamp_seconds"].append(({}, _unix(report.date)))
+    for test in report.tests:
+        labels = {"node": test.node, "test": test.name, "verdict": test.verdict}
+        samples["test"].append((labels, float(test.verdict in ("pass", "warn", "no limit"))))
+    for one in report.figures:
+        labels = {"node": one.node, "gpu": str(one.gpu), "uuid": one.uuid, "metric": one.metric, "unit": one.unit}
+        samples["figure"].append((labels, one.value))
+    return _text("slipway_gpu_suite", _SUITE_HELP, {}, samples)
+
+
+def _text(prefix: str, helps: Mapping[str, str], common: dict[str, str], samples: _Samples) -> str:
     lines = []
     for name, values in samples.items():
-        full = f"slipway_acceptance_{name}"
-        lines += [f"# HELP {full} {_HELP[name]}", f"# TYPE {full} gauge"] if values else []
-        for labels, value in values:
-            lines.append(f"{full}{{{_labels({'cluster': report.cluster, **labels})}}} {value:.10g}")
+        full = f"{prefix}_{name}"
+        lines += [f"# HELP {full} {helps[name]}", f"# TYPE {full} gauge"] if values else []
+        lines += [f"{full}{{{_labels({**common, **labels})}}} {value:.10g}" for labels, value in values]
     return "\n".join(lines) + "\n"
 
 

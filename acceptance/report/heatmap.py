@@ -20,6 +20,12 @@ _STEPS = (
     (0.00, "#8c2d04", "less"),
 )
 NOTHING = ("#2b2b2b", "no result: hang, failure or wrong data")
+LEGEND = [{"color": color, "text": text} for color, text in (*(step[1:] for step in _STEPS), NOTHING)]
+
+
+def shade(share: float) -> str:
+    """Return the colour of this share of the best bandwidth."""
+    return next(color for least, color, _ in _STEPS if share >= least)
 
 
 def heat_maps(report: Report) -> list[dict[str, Any]]:
@@ -56,7 +62,7 @@ def _map(collective: str, pairs: list[LaunchReport], order: list[str]) -> dict[s
         "names": [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in shown],
         "cells": cells,
         "hidden": len(named) - len(shown),
-        "legend": [{"color": color, "text": text} for color, text in (*(step[1:] for step in _STEPS), NOTHING)],
+        "legend": LEGEND,
         "summary": f"{len(_by_pair(pairs))} pairs of {len(named)} nodes, {len(pairs) - good} results bad",
     }
 
@@ -79,7 +85,7 @@ def _look(some: list[LaunchReport], best: float, with_figure: bool) -> dict[str,
     value = lowest.busbw_gb_per_s
     words = ", ".join(f"round {p.round}: {_words(p)}" for p in some)
     share = value / best if value and best else 0.0
-    color = NOTHING[0] if not value else next(color for least, color, _ in _STEPS if share >= least)
+    color = NOTHING[0] if not value else shade(share)
     return {
         "color": color,
         "ink": "#ffffff" if not value or share < 0.60 else "#1b1f24",

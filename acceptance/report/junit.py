@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
+from acceptance.report.gpus import SuiteReport
 from acceptance.report.model import BAD_VERDICTS, Report
 
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")  # characters that XML 1.0 cannot hold
@@ -36,6 +37,28 @@ def render_junit(report: Report) -> str:
             ElementTree.SubElement(case, "skipped", message=_clean(f"{node.verdict}: {node.evidence}"))
     if report.verdict == "error":
         _problem(_case(_suite(suites, "run", report, 0), "run", report), "error", "error", report.summary)
+    return _text(suites)
+
+
+def render_suite_junit(report: SuiteReport) -> str:
+    """Return the XML text of the GPU suite's report: one test case a test and node. Not measured is skipped."""
+    suites = ElementTree.Element("testsuites", name="gpu suite")
+    for node in dict.fromkeys(test.node for test in report.tests):
+        suite = ElementTree.SubElement(suites, "testsuite", name=_clean(node), time="0.0", timestamp=report.date)
+        for test in report.tests:
+            if test.node != node:
+                continue
+            case = ElementTree.SubElement(suite, "testcase", name=_clean(test.name), classname="gpu-suite")
+            if test.verdict == "fail":
+                _problem(case, "failure", "fail", test.cause)
+            elif test.verdict == "not measured":
+                ElementTree.SubElement(case, "skipped", message=_clean(f"not measured: {test.cause}"))
+            elif test.cause:
+                ElementTree.SubElement(case, "system-out").text = _clean(f"{test.verdict}: {test.cause}")
+    return _text(suites)
+
+
+def _text(suites: ElementTree.Element) -> str:
     for suite in suites:
         for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))

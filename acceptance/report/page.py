@@ -33,25 +33,26 @@ _PACKAGE = "plotly.js-basic-dist-min"
 
 def render_page(report: Report) -> str:
     """Return the page. Without the plot library it says so and has the tables."""
-    template = _template("page.html.j2")
+    template = environment().get_template("page.html.j2")
     plots = [_plot(test) for test in report.tests if test.rows]
     library = _plotly() if plots else None
     values = {"plotly": library, "plots": script_json(plots), "has_plots": bool(plots), "maps": heat_maps(report)}
     section = markupsafe.Markup(render_scenario(report.scenario)) if report.scenario else ""  # noqa: S704 - escaped there
-    return template.render(r=report, scenario_section=section, **values)
+    return template.render(r=report, bounds_of=_bounds, scenario_section=section, **values)
 
 
 def render_scenario(scenario: ScenarioReport) -> str:
     """Return the section about a scenario: its tests, dependency graph, Gantt and sweeps."""
     values = {"graph": graph(scenario), "gantt": gantt(scenario), "colors": _COLORS}
-    return _template("scenario.html.j2").render(s=scenario, **values)
+    return environment().get_template("scenario.html.j2").render(s=scenario, **values)
 
 
-def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters.update(size=size_text, gb=gb_text)
-    environment.globals["bounds_of"] = _bounds
-    return environment.from_string(files("acceptance.report").joinpath(name).read_text("utf-8"))
+def environment() -> jinja2.Environment:
+    """Return what the pages' templates are rendered with; they may include each other."""
+    loader = jinja2.FunctionLoader(lambda name: files("acceptance.report").joinpath(name).read_text("utf-8"))
+    made = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    made.filters.update(size=size_text, gb=gb_text)
+    return made
 
 
 def script_json(value: Any) -> str:

@@ -12,8 +12,11 @@ import pytest
 from browser import CHROMIUM, Browser, Page
 from conftest import REPOSITORY
 from recorded import GIB, located, log_of, run_directory, sweep
+from suite_reports import ALL_REDUCE, STORAGE, of_eight, write_reports
 
 from acceptance.report import write_report
+from acceptance.report.gpus import read_suite
+from acceptance.report.gpus_page import render_suite_page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
 LIBRARY = REPOSITORY / "node_modules/plotly.js-basic-dist-min/plotly-basic.min.js"
@@ -165,3 +168,35 @@ def test_a_run_without_a_measurement_has_a_page(browser: Browser, tmp_path: Path
     assert page.complaints == []
     assert "There is no measurement to plot." in page.evaluate("document.body.textContent")
     assert json.loads(page.evaluate("JSON.stringify([...document.querySelectorAll('svg')].length)")) == 0
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_gpu_suite(browser: Browser, tmp_path: Path, width: int) -> None:
+    reports = write_reports(tmp_path / "reports", gpus=of_eight(), ddp=ALL_REDUCE, storage=STORAGE)
+    (tmp_path / "page.html").write_text(render_suite_page(read_suite(reports)), "utf-8")
+    page = Page(browser, (tmp_path / "page.html").as_uri(), width)
+    assert page.complaints == []
+    assert page.requests == []
+    assert overflow(page) <= 0
+    bars = page.evaluate(
+        "[...document.querySelectorAll('svg.bar')].filter(s => s.getAttribute('aria-label').includes('397.'))"
+        ".map(s => [s.querySelector('rect').getAttribute('fill'), s.querySelector('rect').getBoundingClientRect().width])"
+    )
+    assert [fill for fill, _ in bars] == ["#b3261e"]
+    assert 150 < bars[0][1] < 160  # 60 % of the longest bar's 260 pixels
+    framed = (
+        "[...document.querySelectorAll('svg.heat .pair')].filter(g => g.querySelector('rect').hasAttribute('stroke'))"
+    )
+    assert page.evaluate("document.querySelectorAll('svg.heat .pair').length") == 56
+    assert page.evaluate(f"{framed}.map(g => g.querySelector('title').textContent)") == ["gpu 5 to gpu 6: 197 GB/s"]
+    heights = page.evaluate(
+        "[...document.querySelectorAll('svg.time polyline')].map(p => p.getBoundingClientRect().height)"
+    )
+    assert len(heights) == 3 * 8
+    assert all(0 < height <= 70 for height in heights)
+    assert page.evaluate("document.querySelectorAll('tr.storage').length") == 4
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('body *')].filter(e => [...e.childNodes].some(n => n.nodeType == 3"
+        " && n.data.trim())).map(e => parseFloat(getComputedStyle(e).fontSize))"
+    )
+    assert min(sizes) >= 12

@@ -437,8 +437,8 @@ def test_acceptance_becomes_the_program(tmp_path: Path, monkeypatch: pytest.Monk
 
         monkeypatch.setattr("acceptance.suite.os.execv", replace)
         with pytest.raises(SystemExit):
-            acceptance([command, "--quick", "--report-dir", "r"])
-        assert called[0][1][1:] == [str(SUITE / program), "--quick", "--report-dir", "r"]
+            acceptance([command, "--quick", "--report-name", "r"])
+        assert called[0][1][1:] == [str(SUITE / program), "--quick", "--report-name", "r"]
     monkeypatch.setattr("acceptance.suite._PLACES", (tmp_path / "none",))
     assert acceptance(["gpu"]) == 3
 
