@@ -39,9 +39,12 @@ def run_cdk(
     """Check the settings in `file`, then print and run the CDK command. Return 0, or 1 when it failed.
 
     With `as_json` what the CDK CLI prints goes to standard error, and one object to standard output at the end.
-    Raises SettingsError for wrong settings, EnvironmentFault when the CDK CLI cannot be started.
+    Raises SettingsError for wrong settings, UsageError for an unknown profile, and EnvironmentFault without credentials
+    or when the CDK CLI cannot be started.
     """
     settings = load_settings(file)
+    if action == "deploy":
+        session_of(profile, settings.region)  # the CDK CLI looks for credentials after the whole synthesis
     stacks = () if action == "diff" else ("--all",)  # `cdk diff` has no --all and compares every stack
     command = cdk_command(action, file, profile=profile, extra=extra, stacks=stacks)
     return _run(command, settings, as_json=as_json)

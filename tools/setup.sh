@@ -140,7 +140,17 @@ setup::deploy() {
 
 setup::pcluster() { setup::venv .venv-pcluster requirements-pcluster.txt; }
 
-setup::rehearsal() { setup::venv .venv-rehearsal requirements-rehearsal.txt; }
+setup::rehearsal() {
+  setup::venv .venv-rehearsal requirements-rehearsal.txt
+  setup::cdk_library
+}
+
+# Unpacks CDK's library into the cache of the rehearsals: two that unpack it at the same time leave it incomplete.
+setup::cdk_library() {
+  [[ -x .venv/bin/python ]] || return 0
+  JSII_RUNTIME_PACKAGE_CACHE_ROOT=$ROOT/.cache/jsii JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 \
+    .venv/bin/python -c 'import aws_cdk' || setup::fault "CDK's library cannot be loaded (see above). Hint: is Node.js 22 or newer installed?"
+}
 
 setup::test() {
   setup::venv .venv-test requirements-dev.txt

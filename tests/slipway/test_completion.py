@@ -33,7 +33,7 @@ def offered(words: str, cwd: Path = FILES, asked_by: str = "bash") -> list[str]:
     ("words", "expected"),
     [
         ("chec", ["check"]),
-        ("export ", ["pcluster", "env"]),
+        ("export ", ["pcluster", "env", "cloudai"]),
         ("check clusters/p5-", ["clusters/p5-capacity-block.yaml", "clusters/p5-reservation.yaml"]),
         ("check --explain limit-unk", ["limit-unknown"]),
         ("check --explain al", ["all"]),

@@ -35,6 +35,13 @@ def cdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     (tmp_path / "code").write_text("0", encoding="utf-8")
     monkeypatch.setattr("slipway.deploy.cdk", lambda: str(program))
+    (tmp_path / "config").write_text("[profile ml]\nregion = us-east-1\n", encoding="utf-8")
+    (tmp_path / "credentials").write_text(
+        "".join(f"[{name}]\naws_access_key_id = a\naws_secret_access_key = b\n" for name in ("default", "ml")),
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     return tmp_path
 
 
@@ -54,6 +61,12 @@ def test_deploy_runs_the_command_that_it_prints(cdk: Path, capfd: pytest.Capture
     out, err = capfd.readouterr()
     assert out == "synthesized\n"
     assert err.splitlines()[0].endswith(shlex.join([str(cdk / "cdk"), *arguments]))
+
+
+def test_an_unknown_profile_starts_nothing(cdk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert slipway("deploy", SETTINGS, "--profile", "mll") == 2
+    assert "--profile mll: there is no such profile. Hint: the profiles are: " in capsys.readouterr().err
+    assert not (cdk / "started").exists()
 
 
 def test_diff_and_its_failure(cdk: Path, capfd: pytest.CaptureFixture[str]) -> None:
