@@ -280,7 +280,7 @@ def _run_engine(options: Rehearsal, work: Path, keeper: Keeper | None, hand_back
 
 
 def _start(command: list[str], work: Path, keeper: Keeper | None) -> subprocess.Popen[bytes]:
-    # In a session of its own, a Ctrl-C or a closed terminal reaches this process only, which ends the engine.
+    # The engine has another process group: Ctrl-C and a closed terminal reach only this process, which ends it.
     environment = _environment(work)
     if keeper:
         return keeper.start(command, work, environment, FILES)

@@ -14,7 +14,7 @@ from acceptance.cloudai.script import NOTES
 from acceptance.cloudai.stored import StoredJob, StoredPlan
 from acceptance.limits import Check, worst
 from acceptance.nccl import Log, parse_stream
-from acceptance.report.build import test_report
+from acceptance.report.build import measured_report
 from acceptance.report.model import TestReport
 from acceptance.runner.files import open_plain, read_plain
 from acceptance.runner.judged import JudgedLog, causes_of, checks_of
@@ -50,7 +50,7 @@ class Judge:
             log = _log(self.folder / job.path)
             checks = self._checks(job, record, notes, log)
         scenario, test = self._scenario(job), Test(job.path, "", 0, 0, 1, 0, 0, 0)
-        report = test_report(scenario, test, record, JudgedLog(log, tuple(checks)))
+        report = measured_report(scenario, test, record, JudgedLog(log, tuple(checks)))
         figures, more = results_of(template, self.folder / job.path) if _done(record) and reason is None else ([], [])
         verdict = "not run" if record is None or record.outcome is None else report.verdict
         checks = [*report.checks, *more]
@@ -118,7 +118,7 @@ class Judge:
             checks += [one for one in self._checks(job, record, notes, log) if one.name.startswith("post_test")]
         elif not _done(record):
             checks += [Check(f"post_test {name}", "skipped", "the test failed") for name in job.post_tests]
-        return test_report(scenario, sweep, record, JudgedLog(log, (*_requeued(notes), *checks)))
+        return measured_report(scenario, sweep, record, JudgedLog(log, (*_requeued(notes), *checks)))
 
     def _scenario(self, job: StoredJob, log: Log | None = None) -> Scenario:
         """The facts as they are for one job. Limits hold for nodes of which all GPUs take part."""

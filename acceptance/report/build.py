@@ -50,7 +50,7 @@ def build_report(directory: Path, judged: Mapping[str, JudgedLog] | None = None)
         if test.name in records and test.name not in judged:
             judged[test.name] = judge_test(scenario, test, records[test.name], directory)
     wanted = scenario.tests if record.purpose == "accept" else ()
-    tests = tuple(test_report(scenario, test, records.get(test.name), judged.get(test.name)) for test in wanted)
+    tests = tuple(measured_report(scenario, test, records.get(test.name), judged.get(test.name)) for test in wanted)
     search = record.locate
     evidence = evidence_of(search.fleet(), search.results, search.rules()) if search else None
     found = verdict_of(evidence) if evidence else None
@@ -77,7 +77,7 @@ def build_report(directory: Path, judged: Mapping[str, JudgedLog] | None = None)
     return replace(report, summary=summary_of(report))
 
 
-def test_report(scenario: Scenario, test: Test, record: TestRecord | None, judged: JudgedLog | None) -> TestReport:
+def measured_report(scenario: Scenario, test: Test, record: TestRecord | None, judged: JudgedLog | None) -> TestReport:
     """Return what the report has of one test."""
     log = judged.log if judged else Log()
     ranks = scenario.nodes * scenario.gpus_per_node
