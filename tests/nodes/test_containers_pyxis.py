@@ -103,7 +103,7 @@ def test_before_the_step_the_check_says_that_pyxis_is_off(head: Host) -> None:
 
 def test_job_runs_in_the_image_after_the_step(head: Host) -> None:
     inside = head.run(
-        f"srun --container-image={IMAGE} --container-mounts=/fsx:/fsx sh -c 'cat /etc/os-release; pwd; env; cat /fsx/scripts/*.sh'"
+        f"srun --quiet --container-image={IMAGE} --container-mounts=/fsx:/fsx sh -c 'cat /etc/os-release; pwd; env; cat /fsx/scripts/*.sh'"
     )
     assert inside.stdout.startswith("ID=probe\n")
     assert "\n/work\n" in inside.stdout  # the image's working directory, not the job's

@@ -55,7 +55,7 @@ class Workflows(Engine):
         self.see("at first", "sinfo --noheader --Node --format='%N %T'")
         self.see("hold", "salloc --quiet --no-shell --nodes=1")
         # Named: while the job before it completes there, Slurm starts a second node for a job that any node would do.
-        on_it = f"srun --nodelist={FIRST}"
+        on_it = f"srun --quiet --nodelist={FIRST}"
         self.see("before", f"{on_it} ls /etc/profile.d/nccl-shared.sh")
         self.saw["instances"] = self.instances()
         self.saw["targets up after"] = self.within(
@@ -85,7 +85,7 @@ class Workflows(Engine):
         self.wait(lambda: self.user("scontrol ping")[0] == 0)
         hold = "salloc --quiet --no-shell --nodelist"
         self.see("hold both", f"{hold}={FIRST} && {hold}={SECOND}")
-        self.see("two nodes", f"srun --nodes=2 {SHOW_VERSION}")
+        self.see("two nodes", f"srun --quiet --nodes=2 {SHOW_VERSION}")
 
     def bad_days(self) -> None:
         """No capacity for a third node, a host that dies, a set-up that fails; the first node runs to the very end."""

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,8 @@ def test_follow_prints_new_lines_once_until_ctrl_c(
             logGroupName="nodes", logStreamName="gpu-1.i-2.slipway-setup", logEvents=now
         )
 
-    monkeypatch.setattr("slipway.logs.time.sleep", sleep)
+    # Only the module's own clock: the threads of the embedded AWS sleep too.
+    monkeypatch.setattr("slipway.logs.time", types.SimpleNamespace(**{**vars(time), "sleep": sleep}))
     assert slipway("logs", SETTINGS, "--follow", "--json") == 130
     messages = [json.loads(line).get("message") for line in capsys.readouterr().out.splitlines()]
     assert messages == ["first", "poll 1", "poll 2", None]
