@@ -124,16 +124,17 @@ def export_env(
 @export.command("cloudai", cls=Command)
 def export_cloudai(
     file: SettingsFile,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write; it must be new or empty.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")],
     image: Annotated[
         str | None, option("--image", help="The image with nccl-tests; default: the first of the settings' images.")
     ] = None,
+    force: Annotated[bool, option("--force", help="Replace DIR if it has only files of an earlier export.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Write CloudAI's system, tests and scenario: what acceptance measures of the cluster."""
     from slipway.exchange.cloudai_export import export_cloudai as run
 
-    return run(file, folder, image=image, as_json=as_json)
+    return run(file, folder, image=image, force=force, as_json=as_json)
 
 
 def _session(profile: str | None) -> Any:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import shlex
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from slipway.errors import SlipwayError, UsageError
@@ -48,3 +52,59 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError:
         return
+
+
+def write_folder(folder: Path, texts: Mapping[str, str], own: re.Pattern[str], *, force: bool = False) -> None:
+    """Write `texts`, by their names in `folder`, in one step: all of them or none.
+
+    With `force` they replace a folder whose files all have names that `own` matches. Raises UsageError for any other
+    folder that has files, SlipwayError if it fails.
+    """
+    try:
+        _refuse_folder(folder, own, force)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_unfinished(folder)
+        part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("part", "old"))
+        try:
+            for name, text in texts.items():
+                path = part / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", newline="\n")
+            if folder.exists():
+                folder.rename(old)  # if this process is killed here, there is no folder, and no half of one
+            part.rename(folder)
+        finally:
+            for left in (part, old):
+                shutil.rmtree(left, ignore_errors=True)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        reason = getattr(error, "strerror", None) or error
+        raise SlipwayError(f"{folder}: cannot be written: {reason}. Hint: name another folder") from None
+
+
+def _refuse_folder(folder: Path, own: re.Pattern[str], force: bool) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UsageError(f"{folder}: is not a folder. Hint: name another one")
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
+    if names and not force:
+        raise UsageError(f"{folder}: exists and is not empty. Hint: --force replaces an export, or name another folder")
+    for name in names:
+        if not own.fullmatch(name):
+            raise UsageError(f"{folder}: has {name}, which no export writes. Hint: name another folder")
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left of their attempts to write `folder`."""
+    for path in folder.parent.glob(f".{glob.escape(folder.name)}.*"):
+        match = re.fullmatch(r"([0-9]+)\.(part|old)", path.name.removeprefix(f".{folder.name}."))
+        if match and not _is_running(int(match[1])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True

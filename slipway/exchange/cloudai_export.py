@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai.toml_text import toml_text
 from slipway.bundle import FSX_MOUNT, acceptance_scenario, gpu_image
-from slipway.errors import EXIT_GOOD, SlipwayError, UsageError
+from slipway.errors import EXIT_GOOD, UsageError
+from slipway.files import write_folder
 from slipway.settings import Queue, Settings, load_settings
 
+OWN = re.compile(r"system\.toml|(test|test_scenario|hook|hook/test)/[^/]+\.toml")  # the files of an export
 EXAMPLE_IMAGE = "nvcr.io/nvidia/pytorch:24.02-py3"
 
 
-def export_cloudai(file: Path | str, folder: Path, *, image: str | None = None, as_json: bool = False) -> int:
+def export_cloudai(
+    file: Path | str, folder: Path, *, image: str | None = None, force: bool = False, as_json: bool = False
+) -> int:
     """Write system, tests and scenario to `folder`: what acceptance measures of the cluster in `file`, in `image`.
 
-    Raises SettingsError for wrong settings, UsageError if the folder has files, or if there is nothing to measure or no
-    image to measure in, SlipwayError if a file cannot be written.
+    The folder is written in one step. With `force` it replaces an earlier export. Raises SettingsError for wrong
+    settings, UsageError if the folder has other files, or if there is nothing to measure or no image to measure in,
+    SlipwayError if a file cannot be written.
     """
     texts = cloudai_files(load_settings(file), image)
-    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise UsageError(f"{folder}: exists and is not an empty folder. Hint: name another folder")
-    try:
-        for name, text in texts.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise SlipwayError(f"{error.filename or folder}: {error.strerror}. Hint: name another folder") from None
+    write_folder(folder, texts, OWN, force=force)
     paths = [str(folder / name) for name in texts]
     print(json.dumps({"files": paths}) if as_json else "\n".join(paths))
     return EXIT_GOOD
