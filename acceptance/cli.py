@@ -173,7 +173,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=output)
     drain = (
         "drain the nodes that are slow or failed, with the reason: one, or up to locate.drain_percent of the scenario "
-        "(10 %); ParallelCluster then replaces their instances; a node that is drained already keeps its reason"
+        "(10 %%); ParallelCluster then replaces their instances; a node that is drained already keeps its reason"
     )
     parser.add_argument("--drain", action="store_true", help=drain)
     parser.add_argument("--json", action="store_true", help="print report.json instead of the tables")

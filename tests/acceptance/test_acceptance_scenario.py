@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from acceptance.runner.gpus import image_values
 from acceptance.runner.script import common_values, render, slurm_minutes
 from acceptance.runner.slurm import Node, _node
 from acceptance.scenario import load_scenario, read_scenario
+from acceptance.suite import PROGRAMS
 
 BRIEF = {
     "schema": 1,
@@ -184,3 +186,15 @@ def test_the_budget_of_a_search_bounds_each_launch() -> None:
     assert read_scenario(make_scenario(locate={"budget_s": 60}), faults).locate.pair_timeout_s == 1
     read_scenario(make_scenario(locate={"budget_s": 0}), faults)
     assert faults == ["locate.budget_s = 0: must be a whole number from 1 to 86400. Hint: correct the number"]
+
+
+def test_each_command_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    commands = set(re.findall(r"^    ([a-z]\S*)", capsys.readouterr().out, re.MULTILINE)) - set(PROGRAMS)
+    assert {"run", "locate", "verify-configs"} <= commands
+    for command in commands:
+        with pytest.raises(SystemExit) as end:
+            main([command, "--help"])
+        assert end.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: acceptance {command} ")
