@@ -52,11 +52,11 @@ from acceptance.history import (
 )
 from acceptance.limits import known_limits
 from acceptance.nccl import Log, Table, merged, parse_file, parse_stream
-from acceptance.report import Report, table, write_report
+from acceptance.report import Report, suite_report, table, write_files, write_report
 from acceptance.runner.campaign import Campaign, make_run_directory
 from acceptance.runner.drain import drain_bad_nodes
 from acceptance.runner.files import write_whole
-from acceptance.runner.record import read_record
+from acceptance.runner.record import FILE, read_record
 from acceptance.runner.slurm import Slurm
 from acceptance.runner.stop import Stop
 from acceptance.scenario import (
@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     parse.add_argument("--json", action="store_true", help="print one JSON object a file")
     parse.set_defaults(do=_parse)
     add_explain_command(commands)
-    report = commands.add_parser("report", help="make the report of a run directory again from its files")
+    report = commands.add_parser("report", help="make the report of a run, or of the GPU suite's results, again")
     report.add_argument("directory", type=Path, metavar="RUN_DIR")
     report.add_argument("--json", action="store_true", help="print report.json instead of the tables")
     report.set_defaults(do=_report)
@@ -451,11 +451,22 @@ def _generate_report(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     directory = arguments.directory.resolve()
-    report = write_scenario_report(directory) if is_scenario_folder(directory) else write_report(directory)
+    report = _made_again(directory)
     print(_json(report.as_json()) if arguments.json else table(report))
     stream = sys.stderr if arguments.json else sys.stdout
     _result(stream, report.verdict == "accepted", report.summary)
     return EXIT_CODES[report.verdict]
+
+
+def _made_again(directory: Path) -> Report:
+    """The report of a scenario's folder, a run directory, or a directory with results of the GPU suite alone."""
+    if is_scenario_folder(directory):
+        return write_scenario_report(directory)
+    if (directory / FILE).exists() or not directory.is_dir():
+        return write_report(directory)
+    report = suite_report(directory)
+    write_files(report)
+    return report
 
 
 def _list(arguments: argparse.Namespace) -> int:

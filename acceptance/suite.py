@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from acceptance.errors import EXIT_GOOD, EXIT_NO, AcceptanceError, ExternalError
-from acceptance.history.metrics import write_suite_metrics
-from acceptance.report.gpus import read_suite
-from acceptance.report.gpus_page import render_suite_page
-from acceptance.report.junit import render_suite_junit
-from acceptance.runner.files import write_whole
+from acceptance.history.metrics import write_metrics
+from acceptance.report import suite_report, write_files
 
 # Command -> program and what it does.
 PROGRAMS = {
@@ -27,7 +24,6 @@ PROGRAMS = {
     "suite": ("run_all_tests.py", "all of these on this machine"),
     "fleet": ("fleet.py", "judge the reports of many nodes together"),
 }
-PAGE, JUNIT = "gpu_suite.html", "gpu_suite_junit.xml"
 _WITH_PAGE = ("suite", "fleet")  # with --report-dir
 _PACKAGES = Path(__file__).resolve().parents[1]  # in a zipapp: the archive itself, which has none of these
 _PLACES = (_PACKAGES / "gpusuite", _PACKAGES / "slipway/files/gpusuite", Path("/opt/slipway/current/gpusuite"))
@@ -42,7 +38,7 @@ def add_suite_commands(commands: Any) -> None:
 def run_program(name: str, arguments: list[str]) -> NoReturn:
     """Become the program, with the `python3` of PATH: the one whose environment has torch.
 
-    With --report-dir, `suite` and `fleet` run it instead, and write page, JUnit and metrics when it has ended.
+    With --report-dir, `suite` and `fleet` run it instead, and write the report and metrics when it has ended.
 
     Raises ExternalError if the programs or python3 are missing.
     """
@@ -91,18 +87,17 @@ def _run(command: list[str]) -> int:
 
 
 def write_suite_report(directories: list[Path]) -> None:
-    """Write page and JUnit next to the program's JSON, and the node exporter's metrics.
+    """Write the report next to the program's JSON, and the node exporter's metrics.
 
     A fault here is printed and changes no exit code: the program's own report and verdict are whole without it.
     """
     try:
-        report = read_suite(*directories)
-        write_whole(directories[0] / PAGE, render_suite_page(report))
-        write_whole(directories[0] / JUNIT, render_suite_junit(report))
-        print(f"[REPORT] {directories[0] / PAGE}", flush=True)
-        write_suite_metrics(report)
+        report = suite_report(*directories)
+        write_files(report)
+        print(f"[REPORT] {directories[0] / 'report.html'}", flush=True)
+        write_metrics(report)
     except AcceptanceError as error:
-        print(f"acceptance: page not written: {error}", file=sys.stderr)
+        print(f"acceptance: report not written: {error}", file=sys.stderr)
     except OSError as error:
         place = error.filename or directories[0]
-        print(f"acceptance: page or metrics not written: {place}: {error.strerror or error}", file=sys.stderr)
+        print(f"acceptance: report or metrics not written: {place}: {error.strerror or error}", file=sys.stderr)

@@ -22,13 +22,13 @@ def check_stage(stage: str, results: Results, label: Callable[[int], str]) -> li
     checks, done = [], {}
     for gpu, result in results.items():
         if "error" in result:
-            checks.append(Check(stage, "fail", f"{label(gpu)}: {stage}: {result['error']}", gpu))
+            checks.append(Check(stage, "fail", f"{label(gpu)}: {stage}: {result['error']}", gpu, kind=FAILED))
         else:
             done[gpu] = result
     of_one = _OF_ONE.get(stage)
     for gpu, result in done.items():
-        for outcome, text in of_one(result) if of_one else ():
-            checks.append(Check(stage, outcome, f"{label(gpu)}: {text}", gpu))
+        for kind, outcome, text in of_one(result) if of_one else ():
+            checks.append(Check(stage, outcome, f"{label(gpu)}: {text}", gpu, kind=kind))
     if stage == "screen":
         checks += vote({gpu: result["hashes"] for gpu, result in done.items()}, label)
     if not checks and done:
@@ -36,72 +36,93 @@ def check_stage(stage: str, results: Results, label: Callable[[int], str]) -> li
     return checks
 
 
-_Findings = Iterable[tuple[str, str]]  # outcome and text
+WRONG, DROOP, FAILED = "wrong result", "droop", "failed"  # kinds of findings
+_Findings = Iterable[tuple[str, str, str]]  # kind, outcome and text
 
 
 def _compute(result: Mapping[str, Any]) -> _Findings:
     for one in result["gemms"]:
         what = f"{one['dtype']} product of {one['n']}"
         if one["wrong_rows"]:
-            yield "fail", f"{what}: wrong result: an integer product is not exact in rows {one['wrong_rows']}"
+            yield WRONG, "fail", f"{what}: wrong result: an integer product is not exact in rows {one['wrong_rows']}"
         if not one["error"] <= one["error_bound"]:
             tf32 = "; TF32 is on although it was switched off" if one["dtype"] == "fp32" and one["error"] < 2e-3 else ""
-            yield "fail", f"{what}: relative error {one['error']:.2g}, expected at most {one['error_bound']:.2g}{tf32}"
+            yield (
+                WRONG,
+                "fail",
+                f"{what}: relative error {one['error']:.2g}, expected at most {one['error_bound']:.2g}{tf32}",
+            )
         if not one["tflops"] > 0:
-            yield "fail", f"{what}: did no work"
+            yield FAILED, "fail", f"{what}: did no work"
 
 
 def _memory(result: Mapping[str, Any]) -> _Findings:
     for name in result["wrong"]:
-        yield "fail", f"{name}: the data differ after the copy"
+        yield WRONG, "fail", f"{name}: the data differ after the copy"
 
 
 def _pattern(result: Mapping[str, Any]) -> _Findings:
     tested, free = result["tested_bytes"], result["free_bytes"]
     if result["wrong_words"]:
-        yield "fail", f"memory pattern: {result['wrong_words']} words of 8 bytes read back differently"
+        yield WRONG, "fail", f"memory pattern: {result['wrong_words']} words of 8 bytes read back differently"
     if tested < _TESTED * free:
-        yield "fail", f"memory pattern: only {tested} of {free} free bytes could be allocated and tested"
+        yield FAILED, "fail", f"memory pattern: only {tested} of {free} free bytes could be allocated and tested"
 
 
 def _peers(result: Mapping[str, Any]) -> _Findings:
     for pair in result["pairs"]:
         if pair["wrong"]:
-            yield "fail", f"copy from gpu {pair['from']} to gpu {pair['to']}: the data differ"
+            yield WRONG, "fail", f"copy from gpu {pair['from']} to gpu {pair['to']}: the data differ"
     if any(pair["direct"] for pair in result["pairs"]):
         for pair in result["pairs"]:
             if not pair["direct"]:
-                yield "warn", f"gpu {pair['from']} cannot access gpu {pair['to']} directly: copies go through the host"
+                yield (
+                    FAILED,
+                    "warn",
+                    f"gpu {pair['from']} cannot access gpu {pair['to']} directly: copies go through the host",
+                )
 
 
 def _train(result: Mapping[str, Any]) -> _Findings:
     losses = f"from {result['start_loss']:.4g} to {result['end_loss']:.4g} in {result['steps']} steps"
     if not result["improved"]:
-        yield "fail", f"training: the loss does not fall: {losses}"
+        yield WRONG, "fail", f"training: the loss does not fall: {losses}"
     if not result["gradients_finite"]:
-        yield "fail", "training: gradients are not finite"
+        yield WRONG, "fail", "training: gradients are not finite"
     if not result["repeatable"]:
-        yield "warn", "training: the same seed gave other losses the second time"
+        yield WRONG, "warn", "training: the same seed gave other losses the second time"
 
 
 def _inference(result: Mapping[str, Any]) -> _Findings:
     for one in result["models"]:
         if not one["close"]:
-            yield "fail", f"{one['model']}: the fp16 output differs from fp32 (cosine {one['cosine']:.4f})"
+            yield WRONG, "fail", f"{one['model']}: the fp16 output differs from fp32 (cosine {one['cosine']:.4f})"
 
 
 def _screen(result: Mapping[str, Any]) -> _Findings:
     if result["differing"]:
-        yield "fail", f"corruption screen: {result['differing']} repeated products differ from their first result"
+        yield (
+            WRONG,
+            "fail",
+            f"corruption screen: {result['differing']} repeated products differ from their first result",
+        )
 
 
 def _stress(result: Mapping[str, Any]) -> _Findings:
     share = droop(result["windows_tflops"])
     if share is None:
-        yield "fail", f"stress: {len(result['windows_tflops'])} windows in {result['seconds']:.0f} s: too little work"
+        yield (
+            FAILED,
+            "fail",
+            f"stress: {len(result['windows_tflops'])} windows in {result['seconds']:.0f} s: too little work",
+        )
     elif share > DROOP_WARN:
         outcome = "fail" if share > DROOP_FAIL else "warn"
-        yield outcome, f"stress: droops by {share:.0%} from the first to the last fifth of {result['seconds']:.0f} s"
+        yield (
+            DROOP,
+            outcome,
+            f"stress: droops by {share:.0%} from the first to the last fifth of {result['seconds']:.0f} s",
+        )
 
 
 _OF_ONE: dict[str, Callable[[Mapping[str, Any]], _Findings]] = {
@@ -143,11 +164,11 @@ def vote(hashes: Mapping[int, Mapping[str, str]], label: Callable[[int], str]) -
     checks = []
     for gpu, products in accused.items():
         message = f"{label(gpu)}: corruption screen: other bytes than the majority in {', '.join(products)}"
-        checks.append(Check("screen", "fail", message, gpu))
+        checks.append(Check("screen", "fail", message, gpu, kind=WRONG))
     for gpus, products in split.items():
         names = " and ".join(label(gpu) for gpu in gpus)
         message = f"corruption screen: {names} disagree in {', '.join(products)}, and no majority says which is wrong"
-        checks.append(Check("screen", "fail", f"{message}. Hint: compare with a third GPU (fleet.py)"))
+        checks.append(Check("screen", "fail", f"{message}. Hint: compare with a third GPU (fleet.py)", kind=WRONG))
     return checks
 
 
@@ -162,7 +183,8 @@ def check_samples(samples: Sequence[Sample], buses: Mapping[str, int], label: Ca
         if not by_gpu[gpu]:
             message = f"{label(gpu)}: was not watched under load: nvidia-smi gave no samples"
             checks.append(Check("watch", "warn", message, gpu))
-        checks += [Check("watch", outcome, f"{label(gpu)}: {text}", gpu) for outcome, text in _watched(by_gpu[gpu])]
+        for kind, outcome, text in _watched(by_gpu[gpu]):
+            checks.append(Check("watch", outcome, f"{label(gpu)}: {text}", gpu, kind=kind))
     return checks + _links(by_gpu, label)
 
 
@@ -170,15 +192,19 @@ def _watched(samples: Sequence[Sample]) -> _Findings:
     reasons = Counter(name for sample in samples for name in slowdowns(sample.reasons))
     for name, count in reasons.items():
         failed = count > 1 and count > _SLOWDOWN_SHARE * len(samples)
-        yield "fail" if failed else "warn", f"{name} in {count} of {len(samples)} samples under load"
+        yield FAILED, "fail" if failed else "warn", f"{name} in {count} of {len(samples)} samples under load"
     for field, outcome in (("ecc_uncorrected", "fail"), ("ecc_corrected", "warn")):
         values = [value for value in (getattr(sample, field) for sample in samples) if value is not None]
         if values and values[-1] > values[0]:
-            yield outcome, f"{values[-1] - values[0]:.0f} {field[4:]} ECC errors under load"
+            yield FAILED, outcome, f"{values[-1] - values[0]:.0f} {field[4:]} ECC errors under load"
     drawn = [one.power_w / one.power_limit_w for one in samples if one.power_w is not None and one.power_limit_w]
     capped = any((sample.reasons or 0) & POWER_CAP for sample in samples)
     if drawn and not capped and median(drawn) < _LOW_POWER:
-        yield "warn", f"draws {median(drawn):.0%} of its power limit under full load: the load does not reach the card"
+        yield (
+            FAILED,
+            "warn",
+            f"draws {median(drawn):.0%} of its power limit under full load: the load does not reach the card",
+        )
 
 
 def _links(by_gpu: Mapping[int, Sequence[Sample]], label: Callable[[int], str]) -> list[Check]:

@@ -15,6 +15,7 @@ import stat
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def _votes(found: Sequence[Mapping[str, Any]]) -> list[Check]:
             groups[(gpu["name"], result["multiprocessors"], *versions)][len(labels)] = result["hashes"]
             labels.append(f"{report['node']} gpu {index} ({gpu['bus']})")
     return [
-        Check(check.name, check.outcome, check.message)  # the number of a GPU in the fleet is no index
+        replace(check, gpu=None)  # the number of a GPU in the fleet is no index
         for hashes in groups.values()
         for check in vote(hashes, lambda number: labels[number])
     ]

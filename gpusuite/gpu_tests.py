@@ -20,7 +20,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from gpusuite import reports
-from gpusuite.checks import check_samples, check_stage
+from gpusuite.checks import FAILED, check_samples, check_stage
 from gpusuite.devices import CudaError, Gpu, find_gpus, smi_list
 from gpusuite.judgement import Check, confirmed, judge, number
 from gpusuite.options import FAULTS, Options, fault_of, with_fault
@@ -221,7 +221,9 @@ def _judged(run: Run, stage: str, measure: Callable[[Sequence[int]], dict[int, d
         reports.say(PREFIXES.get(stage, stage.upper()), f"{run.label(gpu)}: too slow, measured once more")
         again = measure([gpu]).get(gpu, {"error": "the GPU is asked no more"})
         if "error" in again:
-            checks.append(Check(stage, "fail", f"{run.label(gpu)}: {stage}, repeated: {again['error']}", gpu))
+            checks.append(
+                Check(stage, "fail", f"{run.label(gpu)}: {stage}, repeated: {again['error']}", gpu, kind=FAILED)
+            )
             continue
         run.stages[stage][gpu]["repeated"] = again
         values = {metric: value for _, metric, value, _ in figures(stage, again)}

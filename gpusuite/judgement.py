@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -18,17 +18,21 @@ _FLOOR = 0.05  # of a metric whose kind has none
 
 @dataclass(frozen=True)
 class Check:
-    """One question and its answer. outcome: one of OUTCOMES; gpu: the index of the GPU that a finding names."""
+    """One question and its answer. outcome: one of OUTCOMES; gpu: the index of the GPU that a finding names.
+
+    kind: of a finding about one GPU: 'wrong result', 'slow', 'droop', or 'failed' for anything else.
+    """
 
     name: str
     outcome: str
     message: str
     gpu: int | None = None
     metric: str | None = None
+    kind: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of the report."""
-        names = ("name", "outcome", "message", "gpu", "metric")
+        names = ("name", "outcome", "message", "gpu", "metric", "kind")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
@@ -67,7 +71,7 @@ def confirmed(first: Iterable[Check], repeated: Mapping[tuple[int, str], float])
         key = (check.gpu if check.gpu is not None else -1, check.metric or "")
         if check.outcome == "fail" and key in repeated:
             message = f"{check.message}; repeated: {number(repeated[key])}, which is good: slow once"
-            check = Check(check.name, "warn", message, check.gpu, check.metric)
+            check = replace(check, outcome="warn", message=message)
         checks.append(check)
     return checks
 
@@ -94,7 +98,7 @@ def _with_limit(limit: Limit | None, metric: str, same: Sequence[Reading]) -> li
         outcome = limit.outcome(one.value)
         if outcome != "pass":
             message = f"{one.where}: {metric} {number(one.value)} {one.unit}, expected {limit}"
-            checks.append(Check("limit", outcome, message, one.gpu, metric))
+            checks.append(Check("limit", outcome, message, one.gpu, metric, "slow"))
     if checks:
         return checks
     lowest = min(same, key=lambda one: one.value)
@@ -108,14 +112,14 @@ def _with_peers(metric: str, same: Sequence[Reading]) -> list[Check]:
         slower, other = same[two], same[1 - two]
         gap = f"{number(slower.value)} {slower.unit}, {1 - slower.value / other.value:.0%} below {other.where}"
         message = f"{slower.where}: {metric} {gap}; two GPUs cannot outvote each other"
-        return [Check("peers", "warn", message, slower.gpu, metric)]
+        return [Check("peers", "warn", message, slower.gpu, metric, "slow")]
     checks = []
     for slow in slow_ones(values, floor):
         one = same[slow.position]
         score = "more than half of the peers are equal" if slow.score is None else f"modified z {slow.score:.1f}"
         gap = f"{number(one.value)} {one.unit}, {slow.share:.0%} below the median {number(slow.median)}"
         message = f"{one.where}: {metric} {gap} of {len(same)} ({score})"
-        checks.append(Check("peers", "fail", message, one.gpu, metric))
+        checks.append(Check("peers", "fail", message, one.gpu, metric, "slow"))
     if not checks and len(same) >= FEWEST:
         spread = 1 - min(values) / max(values) if max(values) > 0 else 0.0
         checks.append(Check("peers", "pass", f"{metric}: {len(same)} GPUs within {spread:.1%}", None, metric))

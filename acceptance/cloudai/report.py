@@ -16,7 +16,8 @@ from acceptance.cloudai.script import NOTES
 from acceptance.cloudai.stored import StoredJob, StoredPlan, StoredTest, read_plan
 from acceptance.cloudai.toml_text import toml_text
 from acceptance.limits import ACCEPTED, worst
-from acceptance.report import Report, write_files
+from acceptance.report import Report, with_suite, write_files
+from acceptance.report.gpus import suite_of
 from acceptance.report.model import (
     Command,
     JobReport,
@@ -86,7 +87,7 @@ def scenario_report(folder: Path) -> Report:
         failures=tuple(_failures(record, tests)),
         scenario=scenario,
     )
-    return replace(report, summary=summary_of(report))
+    return with_suite(replace(report, summary=summary_of(report)), suite_of(folder))
 
 
 def history_parts(folder: Path, report: Report) -> list[tuple[Report, str]]:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from acceptance.report import Report
-from acceptance.report.gpus import SuiteReport
+from acceptance.report.gpus_model import BAD_GPUS, SuiteReport
 from acceptance.report.model import BAD_VERDICTS, NODE_VERDICTS, TestReport
 
 TEXTFILE_DIRECTORY = Path("/var/lib/node-exporter/textfile")
@@ -29,24 +29,27 @@ _SUITE_HELP = {
     "accepted": "Whether the last run of the GPU suite accepted its GPUs (1) or not (0).",
     "finished_timestamp_seconds": "When the last run of the GPU suite ended, Unix time.",
     "test": "Whether a test of the last run of the GPU suite was good (1), or failed or was not measured (0).",
+    "gpu_bad": "A GPU of the last run of the GPU suite that computed wrong, failed, was slow or drooped.",
     "figure": "A figure of one GPU in the last run of the GPU suite, in the unit of its label.",
 }
 
 
 def write_metrics(report: Report) -> bool:
-    """Write the metrics of an acceptance run; False where no node exporter's directory is. Raises OSError."""
-    return _write(FILE, render_metrics(report))
+    """Write the metrics of a report; False where no node exporter's directory is. Raises OSError.
 
-
-def write_suite_metrics(report: SuiteReport) -> bool:
-    """Write the metrics of the GPU suite; False where no node exporter's directory is. Raises OSError."""
-    return _write(SUITE_FILE, render_suite_metrics(report))
-
-
-def _write(name: str, text: str) -> bool:
-    """Replace a file in one step."""
+    Those of the GPU suite have their own file: results of the suite without a run keep the last run's metrics.
+    """
     if not TEXTFILE_DIRECTORY.is_dir():
         return False
+    if report.purpose != "gpus":
+        _write(FILE, render_metrics(report))
+    if report.gpus is not None:
+        _write(SUITE_FILE, render_suite_metrics(report.gpus))
+    return True
+
+
+def _write(name: str, text: str) -> None:
+    """Replace a file in one step."""
     part = TEXTFILE_DIRECTORY / f".{name}.{os.getpid()}"  # the collector reads *.prom only
     try:
         part.write_text(text, "utf-8")
@@ -55,7 +58,6 @@ def _write(name: str, text: str) -> bool:
     finally:
         if part.exists():
             part.unlink()
-    return True
 
 
 def render_metrics(report: Report) -> str:
@@ -79,10 +81,15 @@ def render_suite_metrics(report: SuiteReport) -> str:
     """Return the text of the GPU suite's metrics. A run that measured nothing counts as not accepted."""
     samples: _Samples = {name: [] for name in _SUITE_HELP}
     samples["accepted"].append(({}, float(report.verdict == "accepted")))
-    samples["finished_timestamp_seconds"].append(({}, _unix(report.date)))
+    if report.date:
+        samples["finished_timestamp_seconds"].append(({}, _unix(report.date)))
     for test in report.tests:
         labels = {"node": test.node, "test": test.name, "verdict": test.verdict}
         samples["test"].append((labels, float(test.verdict in ("pass", "warn", "no limit"))))
+    for gpu in report.gpus:
+        if gpu.verdict in BAD_GPUS:
+            labels = {"node": gpu.node, "gpu": str(gpu.gpu), "uuid": gpu.uuid, "verdict": gpu.verdict}
+            samples["gpu_bad"].append((labels, 1))
     for one in report.figures:
         labels = {"node": one.node, "gpu": str(one.gpu), "uuid": one.uuid, "metric": one.metric, "unit": one.unit}
         samples["figure"].append((labels, one.value))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from acceptance.report.build import build_report
+from acceptance.report.build import build_report, suite_report, with_suite
 from acceptance.report.junit import render_junit
 from acceptance.report.model import Report
 from acceptance.report.page import render_page
@@ -15,7 +15,7 @@ from acceptance.report.terminal import table
 from acceptance.runner.files import write_whole
 from acceptance.runner.judged import JudgedLog
 
-__all__ = ["Report", "build_report", "table", "write_files", "write_report"]
+__all__ = ["Report", "build_report", "suite_report", "table", "with_suite", "write_files", "write_report"]
 
 
 def write_report(directory: Path, judged: Mapping[str, JudgedLog] | None = None) -> Report:

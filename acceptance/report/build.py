@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from acceptance import __version__
 from acceptance.limits import ACCEPTED, baseline_limit, baselines_of, fine_busbw, measured_busbw, references, worst
 from acceptance.locate import Evidence, Result, Verdict, evidence_of, verdict_of
 from acceptance.nccl import Log, Row, merged
+from acceptance.report.gpus import STORAGE, SUITE, read_suite, suite_of
+from acceptance.report.gpus_model import BAD_GPUS, SuiteReport
 from acceptance.report.model import (
     BAD_VERDICTS,
     Command,
@@ -33,8 +36,10 @@ from acceptance.runner.judged import NOT_MEASURED, JudgedLog, judge_test
 from acceptance.runner.record import LocateRecord, RunRecord, TestRecord, read_record
 from acceptance.scenario.load import load_own
 from acceptance.scenario.model import Scenario, Test
+from acceptance.text import named, printable
 
 _MOST_CAUSES, _MOST_EVENTS = 20, 20  # of one test
+_MOST_GPUS = 4  # named in the evidence of one node
 _POWERED_DOWN = re.compile(r"POWER(?:ED|ING)?_DOWN")  # in the state of a node that Slurm starts on demand
 
 
@@ -74,7 +79,80 @@ def build_report(directory: Path, judged: Mapping[str, JudgedLog] | None = None)
         verdict=_verdict(record, tests, found),
         failures=(*_failures(record, tests, nodes), *_joint_failures(record, found)),
     )
-    return replace(report, summary=summary_of(report))
+    return with_suite(replace(report, summary=summary_of(report)), suite_of(directory))
+
+
+def with_suite(report: Report, suite: SuiteReport | None) -> Report:
+    """Return the report with the results of the GPU suite: nodes with a bad GPU are bad, and its failures count."""
+    if suite is None:
+        return report
+    jobs = {job.name: job for job in suite.jobs}
+    problems = []
+    for failure in suite.failures:
+        job = jobs.get(failure.job)
+        name = "GPU suite" if failure.job == SUITE else STORAGE
+        problems.append(Problem(failure.what, job.log if job else None, job.repeat if job else None, name))
+    verdict = report.verdict
+    if verdict == "accepted" and suite.verdict != "accepted":
+        verdict = "not accepted"
+        problems = problems or [Problem("the GPU suite measured nothing: no node has a GPU")]
+    result = replace(
+        report,
+        gpus=suite,
+        nodes=tuple(_node_with_gpus(node, suite) for node in report.nodes),
+        failures=(*report.failures, *problems),
+        versions={**suite.versions, **report.versions},
+        verdict=verdict,
+    )
+    return replace(result, summary=summary_of(result))
+
+
+def _node_with_gpus(node: NodeReport, suite: SuiteReport) -> NodeReport:
+    """The verdict of a node whose GPUs were measured: a bad GPU makes it bad, good ones do not make it good."""
+    bad = [gpu for gpu in suite.gpus if gpu.node == node.name and gpu.verdict in BAD_GPUS]
+    if not bad or node.verdict in BAD_VERDICTS:
+        return node
+    verdict = "slow" if all(gpu.verdict == "slow" for gpu in bad) else "failed"
+    return replace(node, verdict=verdict, evidence="; ".join(gpu.findings[0] for gpu in bad[:_MOST_GPUS]))
+
+
+def suite_report(directory: Path, *more: Path) -> Report:
+    """Return the report of the GPU suite's JSON in these directories, without a run. Raises InputError."""
+    suite = read_suite(directory, *more)
+    models = sorted({gpu.model for gpu in suite.gpus})
+    per_node = Counter(gpu.node for gpu in suite.gpus)
+    nodes = tuple(NodeReport(name, None, *_alone(name, suite), None) for name in suite.nodes)
+    command = ["acceptance", "report", str(directory)]
+    report = Report(
+        run_id=f"{suite.date.replace('-', '').replace(':', '')}-{directory.name}",
+        purpose="gpus",
+        directory=str(directory),
+        started=suite.date,
+        finished=suite.date,
+        cluster=printable(named(suite.nodes, 3, "more node")),
+        partition="",
+        instance_type=printable(", ".join(models)) or "no GPU",
+        nodes_expected=max(1, len(suite.nodes)),
+        gpus_per_node=max([1, *per_node.values()]),
+        tests=(),
+        nodes=nodes,
+        locate=None,
+        versions={"acceptance": __version__},
+        commands=(Command("this report", shlex.join(command)),),
+        verdict="error" if suite.verdict == "not measured" else suite.verdict,
+        failures=(),
+    )
+    return with_suite(report, suite)
+
+
+def _alone(node: str, suite: SuiteReport) -> tuple[str, str]:
+    """Verdict and evidence of a node that only the suite measured."""
+    failed = [test for test in suite.tests if test.node == node and test.verdict == "fail"]
+    if failed:
+        return "failed", f"{failed[0].name}: {failed[0].cause}"
+    if all(test.verdict == "not measured" for test in suite.tests if test.node == node):
+        return "not measured", "the GPU suite measured nothing on it"
+    return "good", "passed the GPU suite"
 
 
 def measured_report(scenario: Scenario, test: Test, record: TestRecord | None, judged: JudgedLog | None) -> TestReport:

@@ -1,19 +1,32 @@
-"""The reports of the GPU suite as values: what its page, its JUnit file and its metrics show.
+"""Reading the reports of the GPU suite, which runs without this package and writes JSON.
 
-The suite's programs run without this package and write JSON. This module reads their files and judges nothing anew:
-each verdict is one that a program wrote. A test without a result is 'not measured', never good.
+A run that has the suite's results has them in its directory `gpus`: `add_suite` says of which nodes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from acceptance.errors import InputError
 from acceptance.jsonable import finite
+from acceptance.report.gpus_model import (
+    GPU_VERDICTS,
+    AllReduce,
+    GpuFigure,
+    GpuReport,
+    Pair,
+    StorageFigure,
+    SuiteFailure,
+    SuiteJob,
+    SuiteReport,
+    SuiteTest,
+    Watched,
+)
+from acceptance.runner.files import read_plain, write_whole
 
 STAGES = ("compute", "memory", "pattern", "peers", "train", "inference", "screen", "stress")
 _ORDER = ("pass", "no limit", "warn", "fail")  # of the programs' checks, best first
@@ -39,88 +52,75 @@ _STORAGE = (  # key of a directory's result, its name and its unit
 _PARTS = {"ddp_tests": "all-reduce", "ddp_train": "DDP training", "fsdp_train": "FSDP training", "storage": "storage"}
 
 
-@dataclass(frozen=True)
-class SuiteTest:
-    """One test on one node. verdict: pass, no limit, warn, fail or 'not measured'; cause: why, empty after a pass."""
-
-    node: str
-    name: str
-    verdict: str
-    cause: str
+FOLDER = "gpus"  # in a run directory
+SUITE, STORAGE = "suite", "storage"  # names of jobs
+_PROGRAMS = {SUITE: "gpu_tests", STORAGE: "storage_tests"}  # that each node of the job runs
+_MOST_SAMPLES = 300  # of one GPU's stress test
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One figure of one GPU; more is better. outcome: pass, warn or fail."""
+def add_suite(
+    run: Path,
+    job: str,
+    nodes: Sequence[str],
+    *,
+    log: str | None = None,
+    repeat: str | None = None,
+    ended: str | None = None,
+) -> Path:
+    """Make the results of a job part of a run's report; return the folder for them: `--report-dir FOLDER/%N`.
 
-    node: str
-    gpu: int
-    bus: str
-    uuid: str
-    model: str
-    metric: str
-    value: float
-    unit: str
-    outcome: str
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A copy from one GPU of a node to another, in GB/s. good: the data were right and no finding names the pair."""
-
-    source: int
-    target: int
-    gb_per_s: float
-    good: bool
+    job: SUITE or STORAGE. A node of it that leaves no result is a failure of the run. Call it before the job is
+    submitted, and again with `ended`, the reason, if the job did not end well. log: in the run directory; repeat: the
+    command that measures just this again. Raises OSError.
+    """
+    values = {"nodes": list(nodes), "log": log, "repeat": repeat, "ended": ended}
+    folder = run / FOLDER / job
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(run / FOLDER / f"{job}.json", json.dumps(values, indent=1) + "\n")
+    return folder
 
 
-@dataclass(frozen=True)
-class Watched:
-    """What nvidia-smi reported of one GPU in each second of the stress test; None where the GPU has no such figure."""
+def suite_of(run: Path) -> SuiteReport | None:
+    """Return the results of a run's jobs of the GPU suite, None where it has none.
 
-    node: str
-    gpu: int
-    sm_mhz: tuple[float | None, ...]
-    power_w: tuple[float | None, ...]
-    temperature_c: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class StorageFigure:
-    """One figure of a directory, measured by one node."""
-
-    node: str
-    directory: str
-    what: str
-    value: float
-    unit: str
-
-
-@dataclass(frozen=True)
-class AllReduce:
-    """The all-reduce of one size over all GPUs. ok: all sums were right."""
-
-    size_bytes: int
-    busbw_gb_per_s: float
-    ok: bool
+    A file that cannot be read is a failure among the others: the report shows what the other nodes measured.
+    """
+    jobs = tuple(job for name in _PROGRAMS if (job := _job(run / FOLDER / f"{name}.json", name)) is not None)
+    if not jobs:
+        return None
+    found, faults = _read([run / FOLDER])
+    report = _report(found)
+    missing = [test for job in jobs for test in _missing_nodes(job, found)]
+    failures = [*report.failures, *(SuiteFailure(fault, SUITE) for fault in faults)]
+    failures += [SuiteFailure(f"{test.node}: {test.name}: {test.cause}", name) for name, test in missing]
+    return replace(
+        report,
+        nodes=tuple(sorted({*report.nodes, *(node for job in jobs for node in job.nodes)})),
+        tests=(*report.tests, *(test for _, test in missing)),
+        failures=tuple(failures),
+        verdict="not accepted" if failures else report.verdict,
+        jobs=jobs,
+    )
 
 
-@dataclass(frozen=True)
-class SuiteReport:
-    """What the suite found. verdict: accepted, not accepted, or 'not measured' where no test ran on a GPU or disk."""
+def _job(path: Path, name: str) -> SuiteJob | None:
+    """Raises InputError where `add_suite` did not write the file."""
+    try:
+        values = json.loads(read_plain(path))
+        return SuiteJob(name, tuple(map(str, values["nodes"])), values["log"], values["repeat"], values["ended"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError([f"{path}: is not the record of a job ({error}). Hint: give the directory of a run"]) from None
 
-    directory: str
-    date: str
-    nodes: tuple[str, ...]
-    tests: tuple[SuiteTest, ...]
-    figures: tuple[Figure, ...]
-    peers: Mapping[str, tuple[Pair, ...]]
-    watched: tuple[Watched, ...]
-    storage: tuple[StorageFigure, ...]
-    all_reduce: tuple[AllReduce, ...]
-    versions: Mapping[str, str]
-    failures: tuple[str, ...]
-    verdict: str
+
+def _missing_nodes(job: SuiteJob, found: Sequence[Mapping[str, Any]]) -> list[tuple[str, SuiteTest]]:
+    """The nodes of a job without a report of its program."""
+    program = _PROGRAMS[job.name]
+    measured = {one["node"] for one in found if one.get("program") == program or program in one.get("parts", {})}
+    why = f"left no result: {job.ended or 'its program ended before it wrote one'}"
+    name = "GPU suite" if job.name == SUITE else "storage"
+    return [(job.name, SuiteTest(node, name, "not measured", why)) for node in job.nodes if node not in measured]
 
 
 def read_suite(directory: Path, *more: Path) -> SuiteReport:
@@ -133,30 +133,28 @@ def read_suite(directory: Path, *more: Path) -> SuiteReport:
         faults = [f"{directory}: has no report of the GPU suite. Hint: run `acceptance suite --report-dir {directory}`"]
     if faults:
         raise InputError(faults)
-    try:
-        return _report(directory, found)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        what = f"{type(error).__name__} {error}"
-        fault = f"{directory}: a report of the GPU suite lacks a field or has a wrong one ({what})"
-        raise InputError([f"{fault}. Hint: run the suite again, of the same version as this program"]) from None
+    return _report(found)
 
 
 def _read(directories: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The reports, oldest first, and a fault for each file that is not JSON.
+    """The reports, oldest first, and a fault for each file that is not JSON or that lacks a field.
 
-    Where `run_all_tests.py` wrote, its newest report counts, with the reports of its parts that are in it: a file next
-    to it may be of an older run.
+    Where `run_all_tests.py` wrote, its newest report counts, with the reports of its parts that are in it: an older
+    file next to it is of an older run.
     """
     found: dict[Path, list[dict[str, Any]]] = {}
     faults = []
     for path in sorted({path for directory in directories for path in directory.rglob("*.json")}):
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            values = json.loads(read_plain(path))
+            if isinstance(values, dict) and values.get("schema") == 1 and "date" in values and "result" in values:
+                _report(_of_one_run([values]))
+                found.setdefault(path.parent, []).append(values)
+        except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             faults.append(f"{path}: cannot be read as JSON: {error}. Hint: remove it or run the suite again")
-            continue
-        if isinstance(values, dict) and values.get("schema") == 1 and "date" in values and "result" in values:
-            found.setdefault(path.parent, []).append(values)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            what = f"a report of the GPU suite that lacks a field or has a wrong one ({type(error).__name__} {error})"
+            faults.append(f"{path}: {what}. Hint: run the suite again, of the same version as this program")
     every = [one for reports in found.values() for one in _of_one_run(reports)]
     return sorted(every, key=lambda one: str(one["date"])), faults
 
@@ -167,39 +165,70 @@ def _of_one_run(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return reports
     last = max(whole, key=lambda one: str(one["date"]))
     parts = [part.get("report") for part in last["parts"].values() if isinstance(part, dict)]
-    others = [one for one in reports if "nodes" in one]  # fleet.py's
-    return [last, *(one for one in parts if isinstance(one, dict) and "date" in one), *others]
+    others = [one for one in reports if "nodes" in one or str(one["date"]) > str(last["date"])]  # fleet.py's, and newer
+    return [last, *({"node": last["node"], **one} for one in parts if isinstance(one, dict) and "date" in one), *others]
 
 
-def _report(directory: Path, found: list[dict[str, Any]]) -> SuiteReport:
+def _report(found: Sequence[dict[str, Any]]) -> SuiteReport:
     gpus = {one["node"]: one for one in found if one.get("program") == "gpu_tests"}  # the newest of each node
     storage = {one["node"]: one for one in found if one.get("program") == "storage_tests"}
-    groups = {_group_name(one): one for one in found if "world_size" in one}
+    groups = {(str(one.get("node", "")), _group_name(one)): one for one in found if "world_size" in one}
     whole = {one["node"]: one for one in found if "parts" in one}
     fleet = [one for one in found if "nodes" in one and "checks" in one and "program" not in one][-1:]
-    everyone = [*gpus.values(), *storage.values(), *groups.values(), *whole.values(), *fleet]
+    others = [*gpus.values(), *groups.values(), *whole.values(), *fleet]
     checks = [check for one in (*gpus.values(), *fleet) for check in one["checks"]]
     tests = [test for node, one in sorted(gpus.items()) for test in _gpu_tests(node, one)]
-    tests += [_group_test(name, one) for name, one in sorted(groups.items())]
+    tests += [_group_test(node, name, one) for (node, name), one in sorted(groups.items())]
     tests += [test for node, one in sorted(storage.items()) for test in _storage_tests(node, one)]
-    tests += [test for node, one in sorted(whole.items()) for test in _missing_parts(node, one, tests)]
+    tests += [test for node, one in sorted(whole.items()) for test in _missing_parts(node, one, {*groups})]
     tests += [test for one in fleet for test in _fleet_tests(one)]
-    failures = tuple(dict.fromkeys(str(text) for one in everyone for text in one["failures"]))
+    failures = {str(text): STORAGE for one in storage.values() for text in one["failures"]}
+    failures = {**{str(text): SUITE for one in others for text in one["failures"]}, **failures}
     measured = any(test.verdict != "not measured" for test in tests)
     return SuiteReport(
-        directory=str(directory),
-        date=max(one["date"] for one in everyone),
+        date=max((one["date"] for one in found), default=""),
         nodes=tuple(sorted({*gpus, *storage, *whole})),
         tests=tuple(tests),
+        gpus=tuple(gpu for _, one in sorted(gpus.items()) for gpu in _gpus(one, checks)),
         figures=tuple(figure for _, one in sorted(gpus.items()) for figure in _figures(one, checks)),
         peers={node: pairs for node, one in sorted(gpus.items()) if (pairs := _pairs(one, checks))},
         watched=tuple(line for _, one in sorted(gpus.items()) for line in _watched(one)),
         storage=tuple(figure for node, one in sorted(storage.items()) for figure in _storage_figures(node, one)),
-        all_reduce=_all_reduce(groups.get("all-reduce", {})),
+        all_reduce=tuple(row for (node, _), one in sorted(groups.items()) for row in _all_reduce(node, one)),
         versions=_versions([*groups.values(), *(one["environment"] for one in gpus.values())]),
-        failures=failures,
+        failures=tuple(SuiteFailure(what, job) for what, job in failures.items()),
         verdict="not accepted" if failures else "accepted" if measured else "not measured",
     )
+
+
+def _gpus(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> list[GpuReport]:
+    """A verdict for each GPU of a node: the worst of the checks that name it."""
+    found = []
+    for gpu in report["gpus"]:
+        where = f"{report['node']} gpu {gpu['index']} ({gpu['bus']}"
+        named = [check for check in checks if check["outcome"] in ("warn", "fail") and _names(check, where)]
+        kinds = [_kind(check) for check in named]
+        findings = tuple(dict.fromkeys(str(check["message"]) for check in named))
+        verdict = min(kinds, key=GPU_VERDICTS.index, default="good")
+        if not named and not any(str(gpu["index"]) in results for results in report["stages"].values()):
+            verdict, findings = "not measured", ("left out of --stages, or its program ended before it",)
+        who = (report["node"], gpu["index"], gpu["bus"], str(gpu.get("uuid", "")), gpu["name"])
+        found.append(GpuReport(*who, verdict, findings))
+    return found
+
+
+def _names(check: Mapping[str, Any], where: str) -> bool:
+    """Whether a check accuses this GPU: a finding starts with it; where the screen has no majority, it names all."""
+    message = str(check["message"])
+    return message.startswith(where) or (check["name"] == "screen" and where in message)
+
+
+def _kind(check: Mapping[str, Any]) -> str:
+    """The verdict of a GPU that a check accuses. Without a kind it is one of an older program."""
+    if check["outcome"] == "warn":
+        return "warn"
+    kind = str(check.get("kind", ""))
+    return kind if kind in GPU_VERDICTS else "slow" if "metric" in check else "failed"
 
 
 def _group_name(report: Mapping[str, Any]) -> str:
@@ -233,12 +262,12 @@ def _gpu_test(node: str, stage: str, checks: list[Mapping[str, Any]], report: Ma
     return SuiteTest(node, stage, outcome, "; ".join(causes))
 
 
-def _group_test(name: str, report: Mapping[str, Any]) -> SuiteTest:
+def _group_test(node: str, name: str, report: Mapping[str, Any]) -> SuiteTest:
     ranks = report["world_size"]
     verdict, cause = ("fail", "; ".join(report["failures"])) if report["failures"] else ("pass", "")
     if verdict == "pass" and ranks < 2:
         verdict, cause = "not measured", "one rank: there is no other to communicate with"
-    return SuiteTest(f"{ranks} rank{'s' if ranks != 1 else ''}", name, verdict, cause)
+    return SuiteTest(node or f"{ranks} rank{'s' if ranks != 1 else ''}", name, verdict, cause)
 
 
 def _storage_tests(node: str, report: Mapping[str, Any]) -> list[SuiteTest]:
@@ -255,7 +284,7 @@ def _storage_tests(node: str, report: Mapping[str, Any]) -> list[SuiteTest]:
     return tests + [SuiteTest(node, "storage", str(check["outcome"]), str(check["message"])) for check in rest]
 
 
-def _missing_parts(node: str, report: Mapping[str, Any], tests: list[SuiteTest]) -> list[SuiteTest]:
+def _missing_parts(node: str, report: Mapping[str, Any], groups: set[tuple[str, str]]) -> list[SuiteTest]:
     """The parts of `run_all_tests.py` that left no report of their own, and those that were not started."""
     parts = report["parts"]
     missing = [
@@ -263,11 +292,10 @@ def _missing_parts(node: str, report: Mapping[str, Any], tests: list[SuiteTest])
         for name, part in parts.items()
         if not part["report"]
     ]
-    known = {test.name for test in tests}
     return missing + [
         SuiteTest(node, _PARTS[name], "not measured", "one GPU or none: there is no other to communicate with")
         for name in ("ddp_tests", "ddp_train", "fsdp_train")
-        if name not in parts and _PARTS[name] not in known
+        if name not in parts and (node, _PARTS[name]) not in groups
     ]
 
 
@@ -280,7 +308,7 @@ def _fleet_tests(report: Mapping[str, Any]) -> list[SuiteTest]:
     return [SuiteTest(nodes, f"fleet: {check['name']}", str(check["outcome"]), str(check["message"])) for check in own]
 
 
-def _figures(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> list[Figure]:
+def _figures(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> list[GpuFigure]:
     gpus = {gpu["index"]: gpu for gpu in report["gpus"]}
     found = []
     for one in report["readings"]:
@@ -289,7 +317,7 @@ def _figures(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> list
             continue
         where = f"{report['node']} gpu {one['gpu']} ("
         found.append(
-            Figure(
+            GpuFigure(
                 report["node"],
                 one["gpu"],
                 gpu["bus"],
@@ -330,9 +358,10 @@ def _watched(report: Mapping[str, Any]) -> list[Watched]:
     lines = []
     for gpu in report["gpus"]:
         mine = [one for one in report.get("samples", []) if one["bus"] == gpu["bus"]]
+        step = max(1, -(-len(mine) // _MOST_SAMPLES))
         if mine:
-            columns = (tuple(one[name] for one in mine) for name in ("sm_mhz", "power_w", "temperature_c"))
-            lines.append(Watched(report["node"], gpu["index"], *columns))
+            columns = (tuple(one[name] for one in mine[::step]) for name in ("sm_mhz", "power_w", "temperature_c"))
+            lines.append(Watched(report["node"], gpu["index"], step, *columns))
     return lines
 
 
@@ -347,9 +376,9 @@ def _storage_figures(node: str, report: Mapping[str, Any]) -> list[StorageFigure
     return found
 
 
-def _all_reduce(report: Mapping[str, Any]) -> tuple[AllReduce, ...]:
-    rows = report.get("allreduce", [])
-    return tuple(AllReduce(int(one["bytes"]), float(one["busbw_gb_per_s"]), bool(one["ok"])) for one in rows)
+def _all_reduce(node: str, report: Mapping[str, Any]) -> list[AllReduce]:
+    rows, ranks = report.get("allreduce", []), int(report["world_size"])
+    return [AllReduce(node, ranks, int(one["bytes"]), float(one["busbw_gb_per_s"]), bool(one["ok"])) for one in rows]
 
 
 def _versions(sources: list[Mapping[str, Any]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The report as JUnit XML, one test case a check and one a node, for whatever collects test results."""
+"""The report as JUnit XML: one test case for each check, node, GPU and test of the GPU suite."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
-from acceptance.report.gpus import SuiteReport
+from acceptance.report.gpus_model import BAD_GPUS, SuiteReport
 from acceptance.report.model import BAD_VERDICTS, Report
 
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")  # characters that XML 1.0 cannot hold
@@ -28,6 +28,8 @@ def render_junit(report: Report) -> str:
                 ElementTree.SubElement(case, "skipped", message=_clean(check.message))
             else:
                 ElementTree.SubElement(case, "system-out").text = _clean(check.message)
+    if report.gpus:
+        _gpu_suites(suites, report, report.gpus)
     suite = _suite(suites, "nodes", report, 0)
     for node in report.nodes:
         case = _case(suite, node.name, report)
@@ -37,34 +39,28 @@ def render_junit(report: Report) -> str:
             ElementTree.SubElement(case, "skipped", message=_clean(f"{node.verdict}: {node.evidence}"))
     if report.verdict == "error":
         _problem(_case(_suite(suites, "run", report, 0), "run", report), "error", "error", report.summary)
-    return _text(suites)
-
-
-def render_suite_junit(report: SuiteReport) -> str:
-    """Return the XML text of the GPU suite's report: one test case a test and node. Not measured is skipped."""
-    suites = ElementTree.Element("testsuites", name="gpu suite")
-    for node in dict.fromkeys(test.node for test in report.tests):
-        suite = ElementTree.SubElement(suites, "testsuite", name=_clean(node), time="0.0", timestamp=report.date)
-        for test in report.tests:
-            if test.node != node:
-                continue
-            case = ElementTree.SubElement(suite, "testcase", name=_clean(test.name), classname="gpu-suite")
-            if test.verdict == "fail":
-                _problem(case, "failure", "fail", test.cause)
-            elif test.verdict == "not measured":
-                ElementTree.SubElement(case, "skipped", message=_clean(f"not measured: {test.cause}"))
-            elif test.cause:
-                ElementTree.SubElement(case, "system-out").text = _clean(f"{test.verdict}: {test.cause}")
-    return _text(suites)
-
-
-def _text(suites: ElementTree.Element) -> str:
     for suite in suites:
         for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
         suite.set("tests", str(len(suite.findall("testcase"))))
     ElementTree.indent(suites, " ")
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _gpu_suites(suites: ElementTree.Element, report: Report, gpus: SuiteReport) -> None:
+    """The GPU suite: of each node a case a test and a GPU. Not measured is skipped."""
+    rows = [(test.node, test.name, test.verdict, test.cause) for test in gpus.tests]
+    rows += [(gpu.node, f"gpu {gpu.gpu} ({gpu.bus})", gpu.verdict, "; ".join(gpu.findings)) for gpu in gpus.gpus]
+    for node in dict.fromkeys(row[0] for row in rows):
+        suite = _suite(suites, f"gpu suite {node}", report, 0)
+        for _, name, verdict, cause in (row for row in rows if row[0] == node):
+            case = _case(suite, name, report)
+            if verdict in ("fail", *BAD_GPUS):
+                _problem(case, "failure", verdict, cause)
+            elif verdict == "not measured":
+                ElementTree.SubElement(case, "skipped", message=_clean(f"not measured: {cause}"))
+            elif cause:
+                ElementTree.SubElement(case, "system-out").text = _clean(f"{verdict}: {cause}")
 
 
 def _suite(suites: ElementTree.Element, name: str, report: Report, seconds: float) -> ElementTree.Element:

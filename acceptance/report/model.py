@@ -15,10 +15,11 @@ from acceptance.jsonable import json_of_fields
 from acceptance.limits import Check, Reference
 from acceptance.locate import GroupVerdict, LinkVerdict
 from acceptance.nccl import Failure, Network, Row
+from acceptance.report.gpus_model import SuiteReport
 from acceptance.scenario import Baseline
 from acceptance.text import size_text
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3  # 3: with `gpus`
 NODE_VERDICTS = ("failed", "slow", "infrastructure", "suspect", "not measured", "good")  # worst first
 BAD_VERDICTS = ("slow", "failed", "infrastructure")  # of nodes; each of these is a failure of the run
 
@@ -251,9 +252,10 @@ class Command:
 class Report:
     """A run: what was measured, and what follows from it.
 
-    purpose: accept, locate for a search without a test over all nodes, or scenario for one of CloudAI. verdict:
-    accepted, not accepted, or error where the environment prevented an answer. summary: the text after
-    `[RESULT] SUCCESS` or `[RESULT] FAILURE`. tests: of a scenario one for each of its jobs.
+    purpose: accept, locate for a search without a test over all nodes, scenario for one of CloudAI, or gpus for the
+    GPU suite without a run, which has no partition and names its nodes as the cluster. verdict: accepted, not accepted,
+    or error where the environment prevented an answer. summary: the text after `[RESULT] SUCCESS` or `[RESULT]
+    FAILURE`. tests: of a scenario one for each of its jobs. gpus: None where the GPU suite was not part of the run.
     """
 
     run_id: str
@@ -275,6 +277,7 @@ class Report:
     failures: tuple[Problem, ...]
     summary: str = ""
     scenario: ScenarioReport | None = None
+    gpus: SuiteReport | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of report.json."""

@@ -12,6 +12,7 @@ import jinja2
 import markupsafe
 
 from acceptance.jsonable import jsonable
+from acceptance.report.gpus_page import gpus_values
 from acceptance.report.heatmap import heat_maps
 from acceptance.report.model import Report, ScenarioReport, TestReport
 from acceptance.report.timeline import gantt, graph
@@ -33,21 +34,22 @@ _PACKAGE = "plotly.js-basic-dist-min"
 
 def render_page(report: Report) -> str:
     """Return the page. Without the plot library it says so and has the tables."""
-    template = environment().get_template("page.html.j2")
+    template = _environment().get_template("page.html.j2")
     plots = [_plot(test) for test in report.tests if test.rows]
     library = _plotly() if plots else None
     values = {"plotly": library, "plots": script_json(plots), "has_plots": bool(plots), "maps": heat_maps(report)}
     section = markupsafe.Markup(render_scenario(report.scenario)) if report.scenario else ""  # noqa: S704 - escaped there
-    return template.render(r=report, bounds_of=_bounds, scenario_section=section, **values)
+    gpus = gpus_values(report.gpus) if report.gpus else {}
+    return template.render(r=report, bounds_of=_bounds, scenario_section=section, **values, gpus=gpus)
 
 
 def render_scenario(scenario: ScenarioReport) -> str:
     """Return the section about a scenario: its tests, dependency graph, Gantt and sweeps."""
     values = {"graph": graph(scenario), "gantt": gantt(scenario), "colors": _COLORS}
-    return environment().get_template("scenario.html.j2").render(s=scenario, **values)
+    return _environment().get_template("scenario.html.j2").render(s=scenario, **values)
 
 
-def environment() -> jinja2.Environment:
+def _environment() -> jinja2.Environment:
     """Return what the pages' templates are rendered with; they may include each other."""
     loader = jinja2.FunctionLoader(lambda name: files("acceptance.report").joinpath(name).read_text("utf-8"))
     made = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)

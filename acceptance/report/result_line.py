@@ -8,10 +8,12 @@ from acceptance.text import gb_text, named, plural, size_text
 
 def summary_of(report: Report) -> str:
     """Return the text."""
-    if report.verdict == "accepted" and report.scenario:
-        return f"{plural(len(report.scenario.tests), 'test')} of the scenario {report.scenario.name} passed"
     if report.verdict == "accepted":
-        return ", ".join(filter(None, map(_figure, report.tests)))
+        figures = [_figure(test) for test in report.tests]
+        if report.scenario:
+            figures = [f"{plural(len(report.scenario.tests), 'test')} of the scenario {report.scenario.name} passed"]
+        gpus = [f"GPU suite passed on {plural(len(report.gpus.nodes), 'node')}"] if report.gpus else []
+        return ", ".join(filter(None, [*figures, *gpus]))
     first = _first_failure(report)
     bad = report.nodes_that_are(*BAD_VERDICTS)
     blamed = [f"{node.name} ({node.verdict})" for node in bad if node.name not in first]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from acceptance.report.model import Report
-from acceptance.report.terminal import judged_lines, remarks
+from acceptance.report.terminal import gpu_rows, judged_lines, remarks
 from acceptance.text import printable
 
 _MOST = 10  # failures, and nodes that are not good
@@ -19,7 +19,8 @@ def render_summary(report: Report) -> str:
     """Return the text."""
     lines = [f"# Acceptance of {plain(report.cluster)}: {report.verdict}", ""]
     lines += [plain(report.summary), ""] if report.summary else []
-    size = f"{report.nodes_expected} x {report.instance_type}, partition {report.partition}"
+    size = f"{report.nodes_expected} x {report.instance_type}"
+    size += f", partition {report.partition}" if report.partition else ""
     when = f"{report.started} to {report.finished or '?'}"
     lines += [f"{plain(size)}; run {code(report.run_id)}, {when}.", ""]
     if report.tests:
@@ -27,6 +28,13 @@ def render_summary(report: Report) -> str:
         lines += _table(heads, judged_lines(report.tests))
         notes = [f"- {plain(remark[:_LONGEST])}" for remark in remarks(report.tests)]
         lines += ["", *notes] if notes else []
+    if report.gpus and report.gpus.gpus:
+        lines += [
+            "",
+            f"GPU suite: {report.gpus.verdict}.",
+            "",
+            *_table(("GPU", "Verdict", "Finding"), gpu_rows(report.gpus)),
+        ]
     others = [node for node in report.nodes if node.verdict != "good"]
     counts = Counter(node.verdict for node in others)
     words = [f"{len(report.nodes) - len(others)} good", *(f"{n} {verdict}" for verdict, n in sorted(counts.items()))]
@@ -59,7 +67,7 @@ def code(text: str) -> str:
     return f"{fence}{space}{text}{space}{fence}"
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     return lines + [f"| {' | '.join(plain(cell[:_LONGEST]) for cell in row)} |" for row in rows]
 

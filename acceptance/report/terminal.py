@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from acceptance.limits.check import ORDER
+from acceptance.report.gpus_model import GPU_VERDICTS, SuiteReport
 from acceptance.report.model import NODE_VERDICTS, NodeReport, Report, ScenarioTest, TestReport
 from acceptance.text import gb_text, grid, plural, printable, size_text
 
@@ -10,6 +11,8 @@ _MOST_NODES = 16
 _MOST_FAILURES = 8
 _MOST_TESTS = 12
 _MOST_SCENARIO_TESTS = 40
+_MOST_GPUS = 16
+_MOST_SUITE_TESTS = 8
 _ALWAYS = ("software", "sizes")  # checks whose message is printed whatever their outcome is
 _NO_NUMBERS: tuple[float | None, ...] = (None, None, None)
 _WIDEST = 300  # characters of a failure's line
@@ -27,6 +30,7 @@ def table(report: Report) -> str:
     elif report.tests:
         heads = ("TEST", "VERDICT", "SIZE", "GB/S", "FAIL BELOW", "WARN BELOW", "BASIS")
         lines += [*grid([heads, *judged_lines(report.tests)]), *map(_short, remarks(report.tests)), ""]
+    lines += [*_gpu_suite(report.gpus), ""] if report.gpus else []
     lines += [*grid([("NODE", "VERDICT", "EVIDENCE"), *_nodes(report.nodes)])]
     if report.failures:
         lines.append("")
@@ -42,6 +46,32 @@ def table(report: Report) -> str:
         lines.append(f"and {len(report.failures) - _MOST_FAILURES} more in the report")
     lines += ["", f"report: {report.directory}/report.html"]
     return "\n".join(lines)
+
+
+def _gpu_suite(gpus: SuiteReport) -> list[str]:
+    """The GPUs, those with a finding first, then the tests that did not pass."""
+    nodes, count = plural(len(gpus.nodes), "node"), plural(len(gpus.gpus), "GPU")
+    lines = [f"GPU suite: {gpus.verdict}, {count} of {nodes}", ""]
+    if gpus.gpus:
+        rows = gpu_rows(gpus)
+        lines += grid([("GPU", "VERDICT", "FINDING"), *((printable(a), b, _short(c)) for a, b, c in rows)])
+    tests = [one for one in gpus.tests if one.verdict not in ("pass", "no limit")]
+    if tests:
+        shown = [(printable(one.node), printable(one.name), one.verdict, _short(one.cause)) for one in tests]
+        lines += ["", *grid([("NODE", "TEST", "VERDICT", "CAUSE"), *shown[:_MOST_SUITE_TESTS]])]
+        left = len(shown) - _MOST_SUITE_TESTS
+        lines += [f"and {plural(left, 'more test')} in the report"] if left > 0 else []
+    return lines
+
+
+def gpu_rows(gpus: SuiteReport) -> list[tuple[str, str, str]]:
+    """GPU, verdict and findings, the worst first; the rest is counted by verdict."""
+    ranked = sorted(gpus.gpus, key=lambda one: GPU_VERDICTS.index(one.verdict))
+    rows = [(one.where, one.verdict, "; ".join(one.findings)) for one in ranked[:_MOST_GPUS]]
+    rest = ranked[_MOST_GPUS:]
+    if rest:
+        rows.append((plural(len(rest), "more GPU"), ", ".join(dict.fromkeys(one.verdict for one in rest)), ""))
+    return rows
 
 
 def _best(test: ScenarioTest) -> str:

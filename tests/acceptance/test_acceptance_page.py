@@ -14,9 +14,7 @@ from conftest import REPOSITORY
 from recorded import GIB, located, log_of, run_directory, sweep
 from suite_reports import ALL_REDUCE, STORAGE, of_eight, write_reports
 
-from acceptance.report import write_report
-from acceptance.report.gpus import read_suite
-from acceptance.report.gpus_page import render_suite_page
+from acceptance.report import suite_report, write_files, write_report
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
 LIBRARY = REPOSITORY / "node_modules/plotly.js-basic-dist-min/plotly-basic.min.js"
@@ -173,8 +171,8 @@ def test_a_run_without_a_measurement_has_a_page(browser: Browser, tmp_path: Path
 @pytest.mark.parametrize("width", WIDTHS)
 def test_gpu_suite(browser: Browser, tmp_path: Path, width: int) -> None:
     reports = write_reports(tmp_path / "reports", gpus=of_eight(), ddp=ALL_REDUCE, storage=STORAGE)
-    (tmp_path / "page.html").write_text(render_suite_page(read_suite(reports)), "utf-8")
-    page = Page(browser, (tmp_path / "page.html").as_uri(), width)
+    write_files(suite_report(reports))
+    page = Page(browser, (reports / "report.html").as_uri(), width)
     assert page.complaints == []
     assert page.requests == []
     assert overflow(page) <= 0

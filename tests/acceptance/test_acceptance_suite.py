@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from conftest import REPOSITORY
+from recorded import run_directory
 from suite_reports import ALL_REDUCE, SLOW, STORAGE, of_eight, recorded, whole, write_reports
 
 from acceptance.cli import main
 from acceptance.errors import InputError
 from acceptance.history import metrics
-from acceptance.report.gpus import STAGES, read_suite
-from acceptance.report.gpus_page import render_suite_page
-from acceptance.report.junit import render_suite_junit
+from acceptance.report import build_report, suite_report, table, write_files
+from acceptance.report.gpus import STAGES, SUITE, add_suite, read_suite
+from acceptance.report.gpus import STORAGE as STORAGE_JOB
+from acceptance.report.junit import render_junit
+from acceptance.report.page import render_page
+from acceptance.report.summary import render_summary
+
+SCHEMA = json.loads((REPOSITORY / "acceptance/report/report.schema.json").read_text())
 
 
 def part(report: Any, *failures: str) -> dict[str, Any]:
@@ -29,7 +38,7 @@ def verdicts(directory: Path) -> dict[str, str]:
 def test_eight_gpus_with_a_slow_one_and_a_slow_link(tmp_path: Path) -> None:
     directory = write_reports(tmp_path, gpus=of_eight(), ddp=ALL_REDUCE, storage=STORAGE)
     report = read_suite(directory)
-    assert (report.verdict, report.nodes, report.failures[0]) == ("not accepted", ("gpu-7",), SLOW)
+    assert (report.verdict, report.nodes, report.failures[0].what) == ("not accepted", ("gpu-7",), SLOW)
     found = {test.name: test.verdict for test in report.tests}
     assert found == {
         **dict.fromkeys(STAGES, "pass"),
@@ -56,8 +65,10 @@ def test_what_was_not_run_is_not_good(tmp_path: Path) -> None:
     report = read_suite(write_reports(tmp_path / "none", gpus={**nothing, "peers": {}}))
     assert report.verdict == "not measured"
     assert {test.verdict for test in report.tests} == {"not measured"}
-    junit = ElementTree.fromstring(render_suite_junit(report))  # noqa: S314 - our own text
-    assert [suite.get("skipped") for suite in junit] == [str(len(STAGES))]
+    whole_report = suite_report(tmp_path / "none")
+    junit = ElementTree.fromstring(render_junit(whole_report))  # noqa: S314 - our own text
+    assert junit[0].get("skipped") == str(len(STAGES))
+    assert (whole_report.verdict, whole_report.nodes[0].verdict) == ("error", "not measured")
     some = {**recorded(), "checks": [one for one in recorded()["checks"] if one["name"] in ("compute", "memory")]}
     found = verdicts(write_reports(tmp_path / "some", gpus=some))
     assert [name for name, verdict in found.items() if verdict == "pass"] == ["compute", "memory"]
@@ -68,7 +79,7 @@ def test_a_part_without_a_report_failed_and_older_files_do_not_count(tmp_path: P
     run = whole(gpu_tests=part(recorded()), ddp_tests=part({}, hangs))
     directory = write_reports(tmp_path, run_all_result=run, old=ALL_REDUCE, older=of_eight())
     report = read_suite(directory)
-    assert report.failures == (hangs,)
+    assert [one.what for one in report.failures] == [hangs]
     rows = {test.name: (test.verdict, test.cause) for test in report.tests}
     assert rows["all-reduce"] == ("fail", hangs)
     assert rows["FSDP training"][0] == "not measured"
@@ -92,20 +103,22 @@ def test_bad_files(tmp_path: Path, name: str, text: str, message: str) -> None:
 
 
 def test_junit_and_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = read_suite(write_reports(tmp_path / "r", gpus=of_eight(), storage=STORAGE))
-    junit = ElementTree.fromstring(render_suite_junit(report))  # noqa: S314 - our own text
+    report = suite_report(write_reports(tmp_path / "r", gpus=of_eight(), ddp=ALL_REDUCE, storage=STORAGE))
+    junit = ElementTree.fromstring(render_junit(report))  # noqa: S314 - our own text
     cases = {case.get("name"): case for case in junit.iter("testcase")}
-    failure = cases["compute"].find("failure")
-    assert failure is not None
-    assert SLOW in str(failure.get("message"))
-    assert cases["memory"].find("failure") is None
+    for name in ("compute", "gpu 3 (0000:03:00)"):
+        failure = cases[name].find("failure")
+        assert failure is not None
+        assert SLOW in str(failure.get("message"))
+    assert [cases[name].find("failure") for name in ("memory", "gpu 2 (0000:02:00)")] == [None, None]
     folder = tmp_path / "textfile"
     folder.mkdir()
     monkeypatch.setattr(metrics, "TEXTFILE_DIRECTORY", folder)
-    assert metrics.write_suite_metrics(report)
+    assert metrics.write_metrics(report)
     lines = (folder / "slipway_gpu_suite.prom").read_text().splitlines()
     assert "slipway_gpu_suite_accepted{} 0" in lines
     assert 'slipway_gpu_suite_test{node="gpu-7",test="compute",verdict="fail"} 0' in lines
+    assert 'slipway_gpu_suite_gpu_bad{gpu="3",node="gpu-7",uuid="GPU-3",verdict="slow"} 1' in lines
     line = 'gpu="3",metric="gemm bf16 8192",node="gpu-7",unit="TFLOP/s",uuid="GPU-3"} 397.6'
     assert any(line in one for one in lines)
     assert [path.name for path in folder.iterdir()] == ["slipway_gpu_suite.prom"]
@@ -113,9 +126,86 @@ def test_junit_and_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_hostile_names_are_text(tmp_path: Path) -> None:
     evil = "</td><img src=x onerror=alert(1)>\x00"
-    page = render_suite_page(read_suite(write_reports(tmp_path, gpus={**recorded(), "node": evil, "failures": [evil]})))
+    report = suite_report(write_reports(tmp_path, gpus={**recorded(), "node": evil, "failures": [evil]}))
+    page = render_page(report)
     assert "<img" not in page
     assert "&lt;img src=x" in page
+    assert "\x00" not in table(report)
+
+
+def suite_run(root: Path, **reports: Any) -> Path:
+    """A run of gpu-1 and gpu-7 whose network is good, with the results of a job of the suite."""
+    directory = run_directory(root)
+    folder = add_suite(directory, SUITE, ["gpu-1", "gpu-7"], log="gpu-suite.out", repeat="sbatch gpu-suite.sbatch")
+    write_reports(folder / "gpu-1", gpus={**recorded(), "node": "gpu-1"})
+    write_reports(folder / "gpu-7", **reports)
+    return directory
+
+
+def test_a_run_has_the_suite_as_a_section(tmp_path: Path) -> None:
+    directory = suite_run(tmp_path, gpus=of_eight(), ddp=ALL_REDUCE)
+    write_reports(add_suite(directory, STORAGE_JOB, ["gpu-7"]), storage=STORAGE)
+    report = build_report(directory)
+    jsonschema.validate(report.as_json(), SCHEMA)
+    assert report.verdict == "not accepted"
+    problem = report.failures[0]
+    assert (problem.what, problem.log, problem.repeat) == (SLOW, "gpu-suite.out", "sbatch gpu-suite.sbatch")
+    assert report.summary.endswith(SLOW)
+    text = table(report)
+    assert "GPU suite: not accepted, 9 GPUs of 2 nodes" in text
+    assert re.search(r"^gpu-7 gpu 3 \(0000:03:00\) +slow +gpu-7 gpu 3 \(0000:03:00\): gemm bf16 8192 397.7", text, re.M)
+    assert re.search(r"^gpu-1 +peers +not measured +one GPU: there is no other to copy to$", text, re.M)
+    assert "| gpu-7 gpu 3 (0000:03:00) | slow | " in render_summary(report)
+    write_files(report)
+    again = json.loads((directory / "report.json").read_text())
+    assert main(["report", str(directory)]) == 1
+    assert json.loads((directory / "report.json").read_text()) == again
+
+
+def test_a_bad_gpu_makes_its_node_bad(tmp_path: Path) -> None:
+    directory = suite_run(tmp_path, gpus=of_eight())
+    add_suite(directory, SUITE, ["gpu-1"])
+    wrong = "gpu-1 gpu 0 (0000:97:00): corruption screen: 3 repeated products differ from their first result"
+    check = {"name": "screen", "outcome": "fail", "message": wrong, "gpu": 0, "kind": "wrong result"}
+    bus = recorded()["gpus"][0]["bus"]
+    check["message"] = wrong = wrong.replace("0000:97:00", bus)
+    bad = {**recorded(), "node": "gpu-1", "checks": [*recorded()["checks"], check], "failures": [wrong]}
+    write_reports(directory / "gpus/suite/gpu-1", gpus=bad)
+    report = build_report(directory)
+    assert [(one.name, one.verdict) for one in report.nodes] == [("gpu-1", "failed"), ("gpu-2", "good")]
+    assert next(one.verdict for one in report.gpus.gpus if one.node == "gpu-1") == "wrong result"
+    assert report.summary.startswith("gpu-1 gpu 0")
+
+
+def test_a_node_without_results_and_a_broken_file_are_failures_next_to_the_others(tmp_path: Path) -> None:
+    directory = suite_run(tmp_path)
+    add_suite(directory, SUITE, ["gpu-1", "gpu-7"], ended="the job reached Slurm's time limit")
+    (directory / "gpus/suite/gpu-7/x.json").write_text('{"schema": 1, "date": "d", "result": "s", "parts": 3}')
+    report = build_report(directory)
+    jsonschema.validate(report.as_json(), SCHEMA)
+    assert report.verdict == "not accepted"
+    assert "x.json: a report of the GPU suite that lacks a field" in report.failures[0].what
+    missing = "gpu-7: GPU suite: left no result: the job reached Slurm's time limit"
+    assert report.failures[1].what == missing
+    assert [one.verdict for one in report.gpus.gpus] == ["good"]
+    (directory / "gpus/suite.json").write_text("[]")
+    with pytest.raises(InputError, match=r"gpus/suite.json: is not the record of a job .*Hint: give the directory"):
+        build_report(directory)
+
+
+def test_newer_results_next_to_those_of_the_whole_suite_count(tmp_path: Path) -> None:
+    later = {**STORAGE, "date": "2027-01-01T00:00:00Z"}
+    directory = write_reports(tmp_path, run_all_result=whole(gpu_tests=part(recorded())), storage=later, old=STORAGE)
+    assert {one.value for one in read_suite(directory).storage if one.what == "checkpoint write"} == {1.25}
+
+
+def test_an_old_report_still_has_its_schema(tmp_path: Path) -> None:
+    old = build_report(run_directory(tmp_path)).as_json()
+    jsonschema.validate(old, SCHEMA)
+    without = {key: value for key, value in old.items() if key != "gpus"}
+    jsonschema.validate({**without, "schema_version": 2}, SCHEMA)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(without, SCHEMA)
 
 
 PROGRAM = """import json, pathlib, sys
@@ -142,4 +232,7 @@ def test_acceptance_suite_writes_the_page(
         main(["suite", "--report-dir", f"{tmp_path}/r/%N", "--storage-dir", "/"])
     assert ended.value.code == code
     found = sorted(path.name for path in (tmp_path / "r/gpu-7").iterdir())
-    assert found == ["gpu_suite.html", "gpu_suite_junit.xml"] * pages + ["run_all_result.json"]
+    made = ["junit.xml", "report.html", "report.json", "summary.md"] * pages
+    assert found == sorted([*made, "run_all_result.json"])
+    if pages:
+        assert main(["report", f"{tmp_path}/r/gpu-7"]) == 0
