@@ -15,7 +15,6 @@ import gzip
 import hashlib
 import io
 import json
-import re
 import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from acceptance.cloudai.commands import shared_name
 from slipway.errors import EnvironmentFault
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import ACCEPTANCE, FILES
@@ -197,8 +197,7 @@ def gpu_image(settings: Settings) -> str | None:
     """
     if not settings.images or not settings.containers.pyxis or settings.containers.format == "apptainer":
         return None
-    name = re.sub("[/#]", "_", settings.images[0].removeprefix("docker://"))
-    return f"{FSX_MOUNT}/containers/{re.sub('[:@]', '-', name)}.sqsh"
+    return f"{FSX_MOUNT}/containers/{shared_name(settings.images[0])}"
 
 
 def acceptance_basis(settings: Settings) -> str:

@@ -1,18 +1,22 @@
-"""`acceptance verify-configs`, `convert`, `dry-run`, and what `list` prints of CloudAI's files: all without Slurm."""
+"""`acceptance verify-configs`, `convert`, `dry-run`, `install`, `uninstall`, and what `list` prints: without Slurm."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import shlex
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai.convert import convert
-from acceptance.cloudai.load import System, Tree, load_tree
+from acceptance.cloudai.install import Piece, install, not_installed, pieces_of, uninstall
+from acceptance.cloudai.load import System, Tree, definition, load_tree
 from acceptance.cloudai.plan import Plan, launchers, make_plan, write_plan
 from acceptance.cloudai.remarks import Remarks
 from acceptance.cloudai.schema import REPORTS
@@ -21,7 +25,7 @@ from acceptance.cloudai.templates import NCCL_IMAGE_2024, REFUSED, TEMPLATES
 from acceptance.cloudai.time_limit import TIME_RULE, seconds_of, slurm_time
 from acceptance.errors import EXIT_GOOD, EXIT_INPUT, InputError
 from acceptance.runner.slurm import Node
-from acceptance.scenario.runs import TestRun, TestScenario, as_sweep
+from acceptance.scenario.runs import TestDefinition, TestRun, TestScenario, as_sweep
 from acceptance.text import plural, size_text
 
 
@@ -35,6 +39,13 @@ def add_cloudai_commands(commands: Any) -> None:
     dry = commands.add_parser("dry-run", help="write the scripts of a scenario of CloudAI, without Slurm")
     add_files(dry, required=True)
     dry.set_defaults(do=_dry_run)
+    for name, do, text in (
+        ("install", install, "put images, repositories and programs of CloudAI's tests into install_path"),
+        ("uninstall", uninstall, "remove from install_path what install put there for these tests"),
+    ):
+        installing = commands.add_parser(name, help=text)
+        add_files(installing, required=False)
+        installing.set_defaults(do=partial(_install, do))
     converting = commands.add_parser("convert", help="write a tree of CloudAI's files of 2024 in today's dialect")
     converting.add_argument("source", type=Path, metavar="SOURCE", help="a folder; it is not changed")
     converting.add_argument("target", type=Path, metavar="TARGET", help="a folder that is empty or does not exist")
@@ -51,7 +62,7 @@ def add_files(parser: argparse._ActionsContainer, *, required: bool) -> None:
     add_folders(parser)
     output = "where the scenario's folder is made (default: output_path of the system)"
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help=output)
-    cache = "as with CloudAI; nothing is looked for here in any case"
+    cache = "run: submit without a look at whether install_path has what install puts there"
     parser.add_argument("--enable-cache-without-check", action="store_true", help=cache)
     parser.add_argument("--single-sbatch", action="store_true", help="refused: Slurm gets a job for each test")
 
@@ -79,8 +90,20 @@ def timeout_of(arguments: argparse.Namespace) -> int:
 def write_scenario(arguments: argparse.Namespace, ask: Callable[[str], Sequence[Node]] | None = None) -> Plan:
     """Write the folder of the scenario that the options name. Raises InputError with every error of its files.
 
-    ask: as in `make_plan`.
+    ask: as in `make_plan`; with it the jobs will run, so what the tests need must be installed.
     """
+    path = _system_file(arguments)
+    system, scenario = _read_both(path, arguments)
+    if ask and not arguments.enable_cache_without_check:
+        _refuse_missing(path, system, scenario, arguments)
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    plan = make_plan(scenario, system, arguments.output_dir or Path(system.values["output_path"]), stamp, ask)
+    write_plan(plan)
+    return plan
+
+
+def _system_file(arguments: argparse.Namespace) -> Path:
+    """Return the system's file. Raises InputError, also for an option that is not done here."""
     named = arguments.system_config or os.environ.get("CLOUDAI_SYSTEM_CONFIG", "")
     faults = [] if named else ["--system-config: is missing, and CLOUDAI_SYSTEM_CONFIG is not set. Hint: give the file"]
     if arguments.single_sbatch:
@@ -88,11 +111,70 @@ def write_scenario(arguments: argparse.Namespace, ask: Callable[[str], Sequence[
         faults.append(f"--single-sbatch: {rule}. Hint: leave it out")
     if faults:
         raise InputError(faults)
-    system, scenario = _read_both(Path(named), arguments)
-    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    plan = make_plan(scenario, system, arguments.output_dir or Path(system.values["output_path"]), stamp, ask)
-    write_plan(plan)
-    return plan
+    return Path(named)
+
+
+def _refuse_missing(path: Path, system: System, scenario: TestScenario, arguments: argparse.Namespace) -> None:
+    """Raise InputError for each piece that the tests need and that is not installed."""
+    pieces, folder = _pieces(system, _tests_of(scenario))
+    words = ["acceptance", "install", "--system-config", path, "--test-scenario", arguments.test_scenario]
+    words += ["--tests-dir", arguments.tests_dir] if arguments.tests_dir else []
+    words += ["--hook-dir", arguments.hook_dir] if arguments.hook_dir else []
+    hint = f"Hint: {shlex.join(map(str, words))}"
+    missing = not_installed(pieces, folder)
+    if missing:
+        rule = "is not installed"
+        raise InputError([f"{piece.text()}: {rule}: {folder / piece.name} does not exist. {hint}" for piece in missing])
+
+
+def _pieces(system: System, tests: Sequence[TestDefinition]) -> tuple[list[Piece], Path]:
+    return pieces_of(tests, system.values), Path(system.values["install_path"]).absolute()
+
+
+def _tests_of(scenario: TestScenario) -> list[TestDefinition]:
+    """The tests of a scenario and of its hooks."""
+    parts = [one for one in (scenario, scenario.pre_test, scenario.post_test) if one]
+    return [run.test for part in parts for run in part.runs]
+
+
+def _install(do: Callable[..., None], arguments: argparse.Namespace) -> int:
+    """Install or uninstall what a scenario needs, or all tests of a folder, as the guide of 2024 does."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    path = _system_file(arguments)
+    if not arguments.test_scenario and not arguments.tests_dir:
+        rule = "is missing, and --tests-dir is not given, whose tests would all be meant"
+        raise InputError([f"--test-scenario: {rule}. Hint: give one of them"])
+    if arguments.test_scenario:
+        system, scenario = _read_both(path, arguments)
+        tests = _tests_of(scenario)
+    else:
+        system, tests = _read_tests(path, arguments)
+    pieces, folder = _pieces(system, tests)
+    do(pieces, folder, partial(print, flush=True))
+    print(f"{folder}: {plural(len(pieces), 'piece')} for {plural(len(tests), 'test')}")
+    return EXIT_GOOD
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _read_tests(path: Path, arguments: argparse.Namespace) -> tuple[System, list[TestDefinition]]:
+    """Read system and all tests of `--tests-dir`. Raises InputError with every error of these files."""
+    tree = load_tree([path], arguments.tests_dir, arguments.hook_dir)
+    files = (path, *(test.file.path for test in tree.tests))
+    faults = [remark.text() for remark in tree.relevant(tree.remarks.errors, *files)]
+    faults += _not_a_system(tree, path)
+    if not tree.tests and not faults:
+        faults.append(f"{arguments.tests_dir}: has no test. Hint: give the folder of CloudAI's test files")
+    if faults:
+        raise InputError(faults)
+    return tree.systems[0], [definition(test.fields) for test in tree.tests]
+
+
+def _not_a_system(tree: Tree, path: Path) -> Iterator[str]:
+    if path in tree.kinds and tree.kinds[path] != "system":
+        yield f"{path}: is no system. Hint: give a file with scheduler"
 
 
 def add_folders(parser: argparse._ActionsContainer) -> None:
@@ -224,8 +306,7 @@ def _read_both(path: Path, arguments: argparse.Namespace) -> tuple[System, TestS
     tree = load_tree([path, arguments.test_scenario], arguments.tests_dir, arguments.hook_dir)
     files = (path, arguments.test_scenario)
     faults = [remark.text() for remark in tree.relevant(tree.remarks.errors, *files)]
-    if path in tree.kinds and tree.kinds[path] != "system":
-        faults.append(f"{path}: is no system. Hint: give a file with scheduler")
+    faults += _not_a_system(tree, path)
     if arguments.test_scenario in tree.kinds and tree.kinds[arguments.test_scenario] != "scenario":
         faults.append(f"{arguments.test_scenario}: is no scenario. Hint: give a file with [[Tests]]")
     if faults:

@@ -91,6 +91,11 @@ def cached_name(url: str) -> str:
     return "_".join(folders).replace("#", "_") + f"__{last}__{tag}.sqsh" if folders else f"{last}__{tag}.sqsh"
 
 
+def shared_name(url: str) -> str:
+    """Return the file name that the head node's importer gives an image (headnode/containers/images.py, `Image`)."""
+    return re.sub("[:@]", "-", re.sub("[/#]", "_", url.split("://", 1)[-1])) + ".sqsh"
+
+
 def _nccl(job: Job) -> Command:
     arguments, program = job.test.arguments, job.test.arguments["subtest_name"]
     # A program without `_mpi` in its name runs in one process; one that is named by its path is built as the image is.

@@ -4,7 +4,7 @@
 # needs: plan.tsv next to this file (number, test, iteration, step, script, dependencies of each job), sbatch, scontrol
 # Jobs are held until all are submitted, so that no job ends before another one that depends on it exists.
 # jobs.tsv has the ids when all are submitted, the file `released` exists when Slurm may start them.
-# on failure: the jobs that were submitted are cancelled
+# on failure, SIGTERM, SIGINT, SIGHUP: the jobs that were submitted are cancelled, also one whose id was not read
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
@@ -20,10 +20,24 @@ if ((busy == 75)); then
   exit 2
 fi
 submitted=()
+declare -A planned=()
+while IFS=$'\t' read -r _ _ _ _ script _; do
+  planned[$script]=1
+done <plan.tsv
+# ours: the ids of this scenario's jobs that Slurm has, by their scripts; also of one whose id was never read
+ours() {
+  local id script
+  squeue --noheader --user="$(id -u)" --format='%A|%o' | while IFS='|' read -r id script; do
+    [[ -z $script || -z ${planned[$script]:-} ]] || echo "$id"
+  done
+}
 cancel() {
-  if ((${#submitted[@]} > 0)); then
-    echo "submit.sh: not all jobs were submitted; cancelling ${#submitted[@]}" >&2
-    scancel "${submitted[@]}"
+  local jobs
+  trap '' TERM INT HUP
+  mapfile -t jobs < <({ printf '%s\n' "${submitted[@]}" && ours; } | sed '/^$/d' | sort -un)
+  if ((${#jobs[@]} > 0)); then
+    echo "submit.sh: not all jobs were submitted; cancelling ${#jobs[@]}" >&2
+    scancel "${jobs[@]}"
   fi
   [[ ! -e jobs.part.tsv ]] || mv -f jobs.part.tsv jobs.tsv
   mv -f jobs.tsv jobs-cancelled.tsv
@@ -31,10 +45,11 @@ cancel() {
 
 if [[ ! -e jobs.tsv ]]; then
   if [[ ${1:-} == --resume ]]; then
-    # The killed run may not have noted its last job: its held jobs are those with a script of this folder.
-    while IFS='|' read -r id script; do
-      [[ $script != "$PWD"/* ]] || scancel "$id"
-    done < <(squeue --noheader --user="$(id -un)" --format='%A|%o')
+    held=$(ours) || {
+      echo "submit.sh: squeue does not answer, and a killed submit.sh may have left jobs. Hint: try scontrol ping" >&2
+      exit 2
+    }
+    xargs --no-run-if-empty scancel <<<"$held"
     rm -f jobs.part.tsv
   fi
   if ! (set -o noclobber && : >jobs.part.tsv); then
@@ -42,7 +57,9 @@ if [[ ! -e jobs.tsv ]]; then
       "submit.sh --resume cancels what that one submitted, and begins anew" >&2
     exit 2
   fi
-  trap cancel EXIT # after a failure, Ctrl-C and SIGTERM too
+  ended=0
+  trap 'ended=1' TERM INT HUP # taken after sbatch has answered, so that no job is lost
+  trap cancel EXIT            # after a failure, Ctrl-C and SIGTERM too
   declare -A id_of
   while IFS=$'\t' read -r number test iteration step script needs; do
     options=(--parsable --hold)
@@ -55,6 +72,7 @@ if [[ ! -e jobs.tsv ]]; then
       options+=("--dependency=${spec#,}")
     fi
     id=$(sbatch "${options[@]}" "$script" </dev/null)
+    ((ended == 0)) || exit 130
     id=${id%%;*}
     id_of[$number]=$id
     submitted+=("$id")
@@ -67,7 +85,7 @@ if [[ ! -e jobs.tsv ]]; then
       echo "${submitted[*]}"
     )"
   fi
-  trap - EXIT
+  trap - EXIT TERM INT HUP
 elif [[ ! -e released ]]; then
   while IFS=$'\t' read -r _ _ _ id; do
     submitted+=("$id")

@@ -10,23 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from acceptance.cloudai.forms import (
-    INVALID,
-    Key,
-    Schema,
-    anything,
-    boolean,
-    choice,
-    line,
-    listing,
-    mapping,
-    matching,
-    number,
-    swept,
-    table,
-    text,
-    whole,
-)
+from acceptance.cloudai import forms
 from acceptance.cloudai.remarks import Spot, did_you_mean
 from acceptance.cloudai.schema import GIT_REPOSITORY
 
@@ -47,47 +31,47 @@ class Template:
     """
 
     name: str
-    arguments: Schema
+    arguments: forms.Schema
     others: str = "error"
-    fields: Schema = field(default_factory=dict)
+    fields: forms.Schema = field(default_factory=dict)
     separate_values: bool = False
 
 
 def _program(value: Any, spot: Spot) -> Any:
-    value = line(value, spot)
-    if value is INVALID:
+    value = forms.line(value, spot)
+    if value is forms.INVALID:
         return value
     name = value.rsplit("/", 1)[-1] if value.startswith("/") else value
     if name not in NCCL_PROGRAMS:
         hint = did_you_mean(name, NCCL_PROGRAMS, "write all_reduce_perf_mpi")
         rule = "must be COLLECTIVE_perf_mpi, COLLECTIVE_perf, or the absolute path of such a program in the image"
         spot.error(value, rule, hint)
-        return INVALID
+        return forms.INVALID
     return value
 
 
-def _numbers(**defaults: Any) -> dict[str, Key]:
-    return {name: Key(swept(whole(0)), default=default) for name, default in defaults.items()}
+def _numbers(**defaults: Any) -> dict[str, forms.Key]:
+    return {name: forms.Key(forms.swept(forms.whole(0)), default=default) for name, default in defaults.items()}
 
 
-_IMAGE = Key(line, True)
-_SIZE = matching(r"\d+[BKMGTbkmgt]?", "must be a size in bytes, such as 128, 8M or 16G", 'write "8M"')
+_IMAGE = forms.Key(forms.line, True)
+_SIZE = forms.matching(r"\d+[BKMGTbkmgt]?", "must be a size in bytes, such as 128, 8M or 16G", 'write "8M"')
 
 _NCCL = {
     "docker_image_url": _IMAGE,
-    "subtest_name": Key(swept(_program), default="all_reduce_perf_mpi"),
+    "subtest_name": forms.Key(forms.swept(_program), default="all_reduce_perf_mpi"),
     **_numbers(nthreads=1, ngpus=1),
-    "minbytes": Key(swept(_SIZE), default="32M"),
-    "maxbytes": Key(swept(_SIZE), default="32M"),
-    "stepbytes": Key(swept(_SIZE), default="1M"),
-    "op": Key(swept(choice("sum", "prod", "min", "max", "avg", "all")), default="sum"),
-    "datatype": Key(swept(choice("float", "uint8")), default="float"),
+    "minbytes": forms.Key(forms.swept(_SIZE), default="32M"),
+    "maxbytes": forms.Key(forms.swept(_SIZE), default="32M"),
+    "stepbytes": forms.Key(forms.swept(_SIZE), default="1M"),
+    "op": forms.Key(forms.swept(forms.choice("sum", "prod", "min", "max", "avg", "all")), default="sum"),
+    "datatype": forms.Key(forms.swept(forms.choice("float", "uint8")), default="float"),
     **_numbers(root=0, iters=20, warmup_iters=5, agg_iters=1, average=1, parallel_init=0, check=1, blocking=0),
     **_numbers(cudagraph=0),
-    "stepfactor": Key(swept(whole(1))),
-    "use_deepep_matrix": Key(boolean, default=False),
-    "alltoallv_matrix_container_path": Key(line, default="/tmp/traffic_matrix.txt"),  # noqa: S108 (in the container)
-    "min_busbw": Key(number),
+    "stepfactor": forms.Key(forms.swept(forms.whole(1))),
+    "use_deepep_matrix": forms.Key(forms.boolean, default=False),
+    "alltoallv_matrix_container_path": forms.Key(forms.line, default="/tmp/traffic_matrix.txt"),  # noqa: S108 (in the container)
+    "min_busbw": forms.Key(forms.number),
 }
 _UCC_COLLECTIVES = (
     *("allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "barrier", "bcast", "gather", "gatherv"),
@@ -95,49 +79,59 @@ _UCC_COLLECTIVES = (
 )
 _UCC = {
     "docker_image_url": _IMAGE,
-    "collective": Key(swept(choice(*_UCC_COLLECTIVES)), default="alltoall"),
-    "b": Key(swept(whole(0)), default=1),
-    "e": Key(swept(_SIZE), default="8M"),
-    "gen": Key(swept(line)),
-    "use_deepep_matrix": Key(boolean, default=False),
+    "collective": forms.Key(forms.swept(forms.choice(*_UCC_COLLECTIVES)), default="alltoall"),
+    "b": forms.Key(forms.swept(forms.whole(0)), default=1),
+    "e": forms.Key(forms.swept(_SIZE), default="8M"),
+    "gen": forms.Key(forms.swept(forms.line)),
+    "use_deepep_matrix": forms.Key(forms.boolean, default=False),
 }
 _CHAKRA = {
     "docker_image_url": _IMAGE,
-    "mpi": Key(line, default="pmix"),
-    "trace_type": Key(line, default="et"),
-    "trace_path": Key(line),
-    "num_replays": Key(whole(1), default=1),
+    "mpi": forms.Key(forms.line, default="pmix"),
+    "trace_type": forms.Key(forms.line, default="et"),
+    "trace_path": forms.Key(forms.line),
+    "num_replays": forms.Key(forms.whole(1), default=1),
 }
 # Tables of NeMo: known keys with their defaults, any other key is passed on to Hydra or NeMo-Run.
 _TRAINER = {
-    "max_steps": Key(swept(whole(1)), default=20),
-    "val_check_interval": Key(swept(number), default=10),
-    "log_every_n_steps": Key(swept(whole(1)), default=1),
-    "enable_checkpointing": Key(swept(boolean), default=False),
+    "max_steps": forms.Key(forms.swept(forms.whole(1)), default=20),
+    "val_check_interval": forms.Key(forms.swept(forms.number), default=10),
+    "log_every_n_steps": forms.Key(forms.swept(forms.whole(1)), default=1),
+    "enable_checkpointing": forms.Key(forms.swept(forms.boolean), default=False),
 }
 _MODEL = {
     **_numbers(global_batch_size=128, micro_batch_size=2, tensor_model_parallel_size=4),
     **_numbers(pipeline_model_parallel_size=4),
-    "data": Key(
-        table({"data_prefix": Key(text, default="[]"), "data_impl": Key(text, default="mock")}, "free"), default={}
+    "data": forms.Key(
+        forms.table(
+            {"data_prefix": forms.Key(forms.text, default="[]"), "data_impl": forms.Key(forms.text, default="mock")},
+            "free",
+        ),
+        default={},
     ),
 }
 _TRAINING = {
-    "values": Key(line, default="gpt3/40b_improved"),
-    "exp_manager": Key(table({"create_checkpoint_callback": Key(boolean, default=False)}, "free"), default={}),
-    "trainer": Key(table(_TRAINER, "free"), default={}),
-    "model": Key(table(_MODEL, "free"), default={}),
-    "run": Key(
-        table({"time_limit": Key(line, default="3:00:00"), "name": Key(line, default="run")}, "free"), default={}
+    "values": forms.Key(forms.line, default="gpt3/40b_improved"),
+    "exp_manager": forms.Key(
+        forms.table({"create_checkpoint_callback": forms.Key(forms.boolean, default=False)}, "free"), default={}
+    ),
+    "trainer": forms.Key(forms.table(_TRAINER, "free"), default={}),
+    "model": forms.Key(forms.table(_MODEL, "free"), default={}),
+    "run": forms.Key(
+        forms.table(
+            {"time_limit": forms.Key(forms.line, default="3:00:00"), "name": forms.Key(forms.line, default="run")},
+            "free",
+        ),
+        default={},
     ),
 }
 _NEMO_LAUNCHER = {
-    "launcher_script": Key(line, default="launcher_scripts/main.py"),
-    "docker_image_url": Key(line, default="nvcr.io/nvidia/nemo:24.12.01"),
-    "stages": Key(text, default='["training"]'),
-    "numa_mapping": Key(table({"enable": Key(boolean, default=True)}, "free"), default={}),
-    "cluster": Key(table({"gpus_per_node": Key(whole(1), default=8)}, "free"), default={}),
-    "training": Key(table(_TRAINING, "free"), default={}),
+    "launcher_script": forms.Key(forms.line, default="launcher_scripts/main.py"),
+    "docker_image_url": forms.Key(forms.line, default="nvcr.io/nvidia/nemo:24.12.01"),
+    "stages": forms.Key(forms.text, default='["training"]'),
+    "numa_mapping": forms.Key(forms.table({"enable": forms.Key(forms.boolean, default=True)}, "free"), default={}),
+    "cluster": forms.Key(forms.table({"gpus_per_node": forms.Key(forms.whole(1), default=8)}, "free"), default={}),
+    "training": forms.Key(forms.table(_TRAINING, "free"), default={}),
 }
 LAUNCHER_REPOSITORY = {
     "url": "https://github.com/NVIDIA/NeMo-Framework-Launcher.git",
@@ -145,33 +139,35 @@ LAUNCHER_REPOSITORY = {
 }
 _STRATEGY = {
     **_numbers(tensor_model_parallel_size=1, pipeline_model_parallel_size=1, context_parallel_size=2),
-    "virtual_pipeline_model_parallel_size": Key(swept(whole(1))),
+    "virtual_pipeline_model_parallel_size": forms.Key(forms.swept(forms.whole(1))),
 }
 _RUN_TRAINER = {
-    "max_steps": Key(swept(whole(1)), default=100),
-    "val_check_interval": Key(swept(number), default=1000),
-    "num_nodes": Key(whole(1)),
-    "strategy": Key(table(_STRATEGY, "free"), default={}),
-    "plugins": Key(table({}, "free")),
-    "callbacks": Key(swept(text)),
-    "log_every_n_steps": Key(whole(1), default=1),
+    "max_steps": forms.Key(forms.swept(forms.whole(1)), default=100),
+    "val_check_interval": forms.Key(forms.swept(forms.number), default=1000),
+    "num_nodes": forms.Key(forms.whole(1)),
+    "strategy": forms.Key(forms.table(_STRATEGY, "free"), default={}),
+    "plugins": forms.Key(forms.table({}, "free")),
+    "callbacks": forms.Key(forms.swept(forms.text)),
+    "log_every_n_steps": forms.Key(forms.whole(1), default=1),
 }
 _NEMO_RUN = {
     "docker_image_url": _IMAGE,
-    "task": Key(line, True),
-    "recipe_name": Key(line, True),
-    "num_layers": Key(whole(1)),
-    "trainer": Key(table(_RUN_TRAINER, "free"), default={}),
-    "log": Key(table({}, "free"), default={}),
-    "data": Key(table(_numbers(seq_length=8192, micro_batch_size=1, global_batch_size=1), "free"), default={}),
-    "optim": Key(table({}, "free"), default={}),
+    "task": forms.Key(forms.line, True),
+    "recipe_name": forms.Key(forms.line, True),
+    "num_layers": forms.Key(forms.whole(1)),
+    "trainer": forms.Key(forms.table(_RUN_TRAINER, "free"), default={}),
+    "log": forms.Key(forms.table({}, "free"), default={}),
+    "data": forms.Key(
+        forms.table(_numbers(seq_length=8192, micro_batch_size=1, global_batch_size=1), "free"), default={}
+    ),
+    "optim": forms.Key(forms.table({}, "free"), default={}),
 }
 
 
-def _flags(**defaults: Any) -> dict[str, Key]:
+def _flags(**defaults: Any) -> dict[str, forms.Key]:
     """The keys of a table of JaxToolbox; the form of each follows from its default."""
-    forms = {bool: boolean, int: whole(0), float: number, str: text}
-    return {name: Key(swept(forms[type(default)]), default=default) for name, default in defaults.items()}
+    of_type = {bool: forms.boolean, int: forms.whole(0), float: forms.number, str: forms.text}
+    return {name: forms.Key(forms.swept(of_type[type(default)]), default=default) for name, default in defaults.items()}
 
 
 _FDL = _flags(
@@ -253,28 +249,34 @@ _PROFILE_XLA = {
     ),
 }
 _SETUP = {
-    "docker_workspace_dir": Key(line, default="/opt/paxml/workspace/"),
-    "enable_checkpoint_saving": Key(boolean, default=False),
-    "gpus_per_node": Key(whole(1), default=8),
-    "mpi": Key(line, default="pmix"),
-    "num_nodes": Key(whole(1), default=8),
-    "tfds_data_dir": Key(line, default="/opt/dataset"),
+    "docker_workspace_dir": forms.Key(forms.line, default="/opt/paxml/workspace/"),
+    "enable_checkpoint_saving": forms.Key(forms.boolean, default=False),
+    "gpus_per_node": forms.Key(forms.whole(1), default=8),
+    "mpi": forms.Key(forms.line, default="pmix"),
+    "num_nodes": forms.Key(forms.whole(1), default=8),
+    "tfds_data_dir": forms.Key(forms.line, default="/opt/dataset"),
 }
-_JAX = {"docker_image_url": _IMAGE, "load_container": Key(boolean, default=True), "output_path": Key(line)}
+_JAX = {
+    "docker_image_url": _IMAGE,
+    "load_container": forms.Key(forms.boolean, default=True),
+    "output_path": forms.Key(forms.line),
+}
 _GPT_XLA = {
     **_XLA,
     **_flags(xla_gpu_all_reduce_combine_threshold_bytes=447741952, xla_gpu_enable_while_loop_double_buffering=False),
 }
 _GPT = {
     **_JAX,
-    "fdl_config": Key(line, True),
-    "fdl": Key(table({**_FDL, **_flags(num_groups=64)}), default={}),
-    "xla_flags": Key(table(_GPT_XLA), default={}),
-    "setup_flags": Key(
-        table(
+    "fdl_config": forms.Key(forms.line, True),
+    "fdl": forms.Key(forms.table({**_FDL, **_flags(num_groups=64)}), default={}),
+    "xla_flags": forms.Key(forms.table(_GPT_XLA), default={}),
+    "setup_flags": forms.Key(
+        forms.table(
             {
                 **_SETUP,
-                "gpt_vocab_path": Key(line, default="gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"),
+                "gpt_vocab_path": forms.Key(
+                    forms.line, default="gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
+                ),
             }
         ),
         default={},
@@ -282,12 +284,12 @@ _GPT = {
 }
 _GROK = {
     **_JAX,
-    "fdl": Key(table(_GROK_FDL), default={}),
-    "fdl_config": Key(line, default="paxml.tasks.lm.params.nvidia.Grok_Proxy"),
-    "enable_pgle": Key(boolean, default=True),
-    "setup_flags": Key(table(_SETUP), default={}),
-    "profile": Key(table(_PROFILE_XLA), default={}),
-    "perf": Key(table(_PERF_XLA), default={}),
+    "fdl": forms.Key(forms.table(_GROK_FDL), default={}),
+    "fdl_config": forms.Key(forms.line, default="paxml.tasks.lm.params.nvidia.Grok_Proxy"),
+    "enable_pgle": forms.Key(forms.boolean, default=True),
+    "setup_flags": forms.Key(forms.table(_SETUP), default={}),
+    "profile": forms.Key(forms.table(_PROFILE_XLA), default={}),
+    "perf": forms.Key(forms.table(_PERF_XLA), default={}),
 }
 _NEMOTRON_XLA = {
     **_XLA,
@@ -299,104 +301,106 @@ _NEMOTRON_XLA = {
 }
 _NEMOTRON = {
     **_GROK,
-    "fdl": Key(table(_NEMOTRON_FDL), default={}),
-    "setup_flags": Key(table({**_SETUP, "vocab_path": Key(line, default="/mnt/vocab")}), default={}),
-    "xla_flags": Key(table(_NEMOTRON_XLA), default={}),
+    "fdl": forms.Key(forms.table(_NEMOTRON_FDL), default={}),
+    "setup_flags": forms.Key(
+        forms.table({**_SETUP, "vocab_path": forms.Key(forms.line, default="/mnt/vocab")}), default={}
+    ),
+    "xla_flags": forms.Key(forms.table(_NEMOTRON_XLA), default={}),
 }
 
-_EXTRA_ARGUMENTS = Key(swept(text))
-_REPOSITORY = Key(table(GIT_REPOSITORY))
+_EXTRA_ARGUMENTS = forms.Key(forms.swept(forms.text))
+_REPOSITORY = forms.Key(forms.table(GIT_REPOSITORY))
 _WORKLOAD = {
-    "name": Key(line),
-    "cmd": Key(line),
-    "report_name": Key(line),
+    "name": forms.Key(forms.line),
+    "cmd": forms.Key(forms.line),
+    "report_name": forms.Key(forms.line),
     "repo": _REPOSITORY,
-    "args": Key(table({}, "free"), default={}),
+    "args": forms.Key(forms.table({}, "free"), default={}),
     "extra_args": _EXTRA_ARGUMENTS,
 }
 _AIPERF = {
     **_WORKLOAD,
-    "setup_cmd": Key(text),
-    "artifact_dir_name": Key(line),
-    "health_check_between_phases": Key(boolean),
-    "continue_on_phase_failure": Key(boolean),
-    "between_phase_cmd": Key(text),
+    "setup_cmd": forms.Key(forms.text),
+    "artifact_dir_name": forms.Key(forms.line),
+    "health_check_between_phases": forms.Key(forms.boolean),
+    "continue_on_phase_failure": forms.Key(forms.boolean),
+    "between_phase_cmd": forms.Key(forms.text),
 }
 _PHASE = {
     **_AIPERF,
-    "name": Key(matching(r"[A-Za-z0-9_.-]+", "must be letters, digits, '_', '.', '-'", "rename it"), True),
+    "name": forms.Key(forms.matching(r"[A-Za-z0-9_.-]+", "must be letters, digits, '_', '.', '-'", "rename it"), True),
 }
 _ACCURACY = {
-    "name": Key(line, default="aiperf_accuracy"),
-    "entrypoint": Key(line, default="aiperf profile"),
-    "cli": Key(text, True),
-    "setup_cmd": Key(text),
-    "artifact_dir_name": Key(line, default="aiperf_accuracy_artifacts"),
+    "name": forms.Key(forms.line, default="aiperf_accuracy"),
+    "entrypoint": forms.Key(forms.line, default="aiperf profile"),
+    "cli": forms.Key(forms.text, True),
+    "setup_cmd": forms.Key(forms.text),
+    "artifact_dir_name": forms.Key(forms.line, default="aiperf_accuracy_artifacts"),
 }
 _WORKER_ARGUMENTS = {
-    "model": Key(line),
-    "model_path": Key(line),
-    "served_model_name": Key(line),
-    "gpu_memory_utilization": Key(swept(number)),
-    "pipeline_parallel_size": Key(swept(whole(1)), default=1),
-    "tensor_parallel_size": Key(swept(whole(1)), default=1),
-    "data_parallel_size": Key(swept(whole(1))),
+    "model": forms.Key(forms.line),
+    "model_path": forms.Key(forms.line),
+    "served_model_name": forms.Key(forms.line),
+    "gpu_memory_utilization": forms.Key(forms.swept(forms.number)),
+    "pipeline_parallel_size": forms.Key(forms.swept(forms.whole(1)), default=1),
+    "tensor_parallel_size": forms.Key(forms.swept(forms.whole(1)), default=1),
+    "data_parallel_size": forms.Key(forms.swept(forms.whole(1))),
 }
 _WORKER = {
-    "cmd": Key(line, True),
-    "worker_initialized_regex": Key(text, True),
-    "multiple_workers_per_node": Key(boolean, default=False),
-    "num_nodes": Key(swept(whole(0)), default=1),
-    "nodes": Key(line),
-    "args": Key(table(_WORKER_ARGUMENTS, "free"), default={}),
+    "cmd": forms.Key(forms.line, True),
+    "worker_initialized_regex": forms.Key(forms.text, True),
+    "multiple_workers_per_node": forms.Key(forms.boolean, default=False),
+    "num_nodes": forms.Key(forms.swept(forms.whole(0)), default=1),
+    "nodes": forms.Key(forms.line),
+    "args": forms.Key(forms.table(_WORKER_ARGUMENTS, "free"), default={}),
     "extra_args": _EXTRA_ARGUMENTS,
 }
 _INITIALIZED = "VllmWorker.*has.been.initialized"
 _EXPORTER = {
-    "enabled": Key(boolean, default=False),
-    "docker_image_url": Key(line, default="nvcr.io/nvidia/k8s/dcgm-exporter:4.5.2-4.8.1-distroless"),
-    "port": Key(whole(1, 65_535), default=9401),
+    "enabled": forms.Key(forms.boolean, default=False),
+    "docker_image_url": forms.Key(forms.line, default="nvcr.io/nvidia/k8s/dcgm-exporter:4.5.2-4.8.1-distroless"),
+    "port": forms.Key(forms.whole(1, 65_535), default=9401),
 }
-_CONNECTOR = matching(
+_CONNECTOR = forms.matching(
     r"(kvbm|lmcache|nixl|none)( (kvbm|lmcache|nixl|none))*", "must be kvbm, lmcache, nixl or none", 'write "nixl"'
 )
 _DYNAMO = {
-    "model": Key(line, default="Qwen/Qwen3-0.6B"),
-    "backend": Key(choice("vllm", "sglang", "sglang_dsr1"), default="vllm"),
-    "endpoint": Key(line, default="v1/chat/completions"),
-    "connector": Key(swept(_CONNECTOR)),
-    "workspace_path": Key(line, default="/workspace"),
-    "ingress_cmd": Key(line, default="python -m dynamo.frontend --router-mode kv"),
-    "node_setup_cmd": Key(text, default="/usr/local/ucx/bin/ucx_info -d |grep Transport | sort -u;"),
-    "port": Key(whole(1, 65_535), default=8000),
-    "etcd_cmd": Key(line, default="etcd --log-level info --data-dir /tmp/etcd"),
-    "etcd_port": Key(whole(1, 65_535), default=2379),
-    "nats_cmd": Key(line, default="nats-server -js"),
-    "nats_port": Key(whole(1, 65_535), default=4222),
-    "dcgm_exporter": Key(table(_EXPORTER), default={}),
-    "decode_worker": Key(
-        table(_WORKER), default={"cmd": "python3 -m dynamo.vllm", "worker_initialized_regex": _INITIALIZED}
+    "model": forms.Key(forms.line, default="Qwen/Qwen3-0.6B"),
+    "backend": forms.Key(forms.choice("vllm", "sglang", "sglang_dsr1"), default="vllm"),
+    "endpoint": forms.Key(forms.line, default="v1/chat/completions"),
+    "connector": forms.Key(forms.swept(_CONNECTOR)),
+    "workspace_path": forms.Key(forms.line, default="/workspace"),
+    "ingress_cmd": forms.Key(forms.line, default="python -m dynamo.frontend --router-mode kv"),
+    "node_setup_cmd": forms.Key(forms.text, default="/usr/local/ucx/bin/ucx_info -d |grep Transport | sort -u;"),
+    "port": forms.Key(forms.whole(1, 65_535), default=8000),
+    "etcd_cmd": forms.Key(forms.line, default="etcd --log-level info --data-dir /tmp/etcd"),
+    "etcd_port": forms.Key(forms.whole(1, 65_535), default=2379),
+    "nats_cmd": forms.Key(forms.line, default="nats-server -js"),
+    "nats_port": forms.Key(forms.whole(1, 65_535), default=4222),
+    "dcgm_exporter": forms.Key(forms.table(_EXPORTER), default={}),
+    "decode_worker": forms.Key(
+        forms.table(_WORKER), default={"cmd": "python3 -m dynamo.vllm", "worker_initialized_regex": _INITIALIZED}
     ),
-    "prefill_worker": Key(
-        table(_WORKER),
+    "prefill_worker": forms.Key(
+        forms.table(_WORKER),
         default={"cmd": "python3 -m dynamo.vllm --is-prefill-worker", "worker_initialized_regex": _INITIALIZED},
     ),
 }
 _AI_DYNAMO = {
     "docker_image_url": _IMAGE,
-    "startup_cmd": Key(text),
-    "startup_cmd_docker_image": Key(line),
-    "storage_cache_dir": Key(swept(line), default="/tmp"),  # noqa: S108  (CloudAI's default, in the container)
-    "dynamo": Key(table(_DYNAMO), True),
-    "hicache": Key(mapping(anything)),
-    "lmcache": Key(mapping(anything)),
-    "lmcache_controller": Key(table({"cmd": Key(line, True)})),
-    "genai_perf": Key(table(_WORKLOAD, "free"), default={}),
-    "aiperf": Key(table(_AIPERF, "free"), default={}),
-    "aiperf_phases": Key(listing(table(_PHASE, "free"))),
-    "aiperf_accuracy": Key(table(_ACCURACY)),
-    "workloads": Key(
-        matching(
+    "startup_cmd": forms.Key(forms.text),
+    "startup_cmd_docker_image": forms.Key(forms.line),
+    "storage_cache_dir": forms.Key(forms.swept(forms.line), default="/tmp"),  # noqa: S108  (CloudAI's default, in the container)
+    "dynamo": forms.Key(forms.table(_DYNAMO), True),
+    "hicache": forms.Key(forms.mapping(forms.anything)),
+    "lmcache": forms.Key(forms.mapping(forms.anything)),
+    "lmcache_controller": forms.Key(forms.table({"cmd": forms.Key(forms.line, True)})),
+    "genai_perf": forms.Key(forms.table(_WORKLOAD, "free"), default={}),
+    "aiperf": forms.Key(forms.table(_AIPERF, "free"), default={}),
+    "aiperf_phases": forms.Key(forms.listing(forms.table(_PHASE, "free"))),
+    "aiperf_accuracy": forms.Key(forms.table(_ACCURACY)),
+    "workloads": forms.Key(
+        forms.matching(
             r"(genai_perf|aiperf)[.]sh( *, *(genai_perf|aiperf)[.]sh)*",
             "must be genai_perf.sh, aiperf.sh, or both with a comma",
             'write "genai_perf.sh"',
@@ -405,14 +409,14 @@ _AI_DYNAMO = {
     ),
 }
 _CONSTRAINTS = {
-    "prefill_tp_le_decode_tp": Key(boolean, default=True),
-    "tp_times_pp_le_gpus_per_node": Key(boolean, default=True),
+    "prefill_tp_le_decode_tp": forms.Key(forms.boolean, default=True),
+    "tp_times_pp_le_gpus_per_node": forms.Key(forms.boolean, default=True),
 }
 _DYNAMO_FIELDS = {
     "repo": _REPOSITORY,
-    "constraints": Key(table(_CONSTRAINTS)),
-    "success_marker": Key(line),
-    "failure_marker": Key(line),
+    "constraints": forms.Key(forms.table(_CONSTRAINTS)),
+    "success_marker": forms.Key(forms.line),
+    "failure_marker": forms.Key(forms.line),
 }
 
 TEMPLATES = {
@@ -421,14 +425,20 @@ TEMPLATES = {
         Template("NcclTest", _NCCL, "option", separate_values=True),
         Template(
             "SlurmContainer",
-            {"docker_image_url": _IMAGE, "cmd": Key(text, True)},
-            fields={"extra_srun_args": Key(listing(line)), "scripts": Key(listing(anything))},
+            {"docker_image_url": _IMAGE, "cmd": forms.Key(forms.text, True)},
+            fields={
+                "extra_srun_args": forms.Key(forms.listing(forms.line)),
+                "scripts": forms.Key(forms.listing(forms.anything)),
+            },
             separate_values=True,
         ),
-        Template("BashCmd", {"cmd": Key(text, True)}),
+        Template("BashCmd", {"cmd": forms.Key(forms.text, True)}),
         Template(
             "Sleep",
-            {"docker_image_url": Key(line, default="ubuntu:22.04"), "seconds": Key(swept(whole(0)), default=5)},
+            {
+                "docker_image_url": forms.Key(forms.line, default="ubuntu:22.04"),
+                "seconds": forms.Key(forms.swept(forms.whole(0)), default=5),
+            },
         ),
         Template("UCCTest", _UCC),
         Template("ChakraReplay", _CHAKRA, "option", separate_values=True),

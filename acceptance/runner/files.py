@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import glob
 import io
 import os
 import shutil
+import socket
 import stat
 import tempfile
 import time
@@ -112,11 +114,13 @@ def write_whole(path: Path, text: str) -> None:
 def new_folder(folder: Path) -> Iterator[Path]:
     """Make a folder in one step: what the caller writes into another one next to it is renamed at the end.
 
-    An empty folder is replaced. Raises InputError if the folder has files then. After an error nothing remains.
+    An empty folder is replaced. Raises InputError if the folder has files then. After an error nothing remains; what a
+    killed process left is removed by the next one.
     """
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part = folder.with_name(f".{os.getpid()}-{time.time_ns()}.part")
+    remove_dead(folder.parent)
+    part = hidden_name(folder.parent)
     part.mkdir()
     try:
         yield part
@@ -128,3 +132,25 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder so that a killed process leaves nothing half removed under its name. Raises OSError."""
+    remove_dead(folder.parent)
+    part = hidden_name(folder.parent)
+    folder.rename(part)
+    shutil.rmtree(part)
+
+
+def hidden_name(parent: Path) -> Path:
+    """Return a name in `parent` that no other process uses; it says which process on which host does."""
+    return parent / f".{socket.gethostname()}-{os.getpid()}-{time.time_ns()}.part"
+
+
+def remove_dead(parent: Path) -> None:
+    """Remove the unfinished folders of this user whose process on this host was killed."""
+    for part in parent.glob(f".{glob.escape(socket.gethostname())}-*-*.part"):
+        with suppress(OSError, ValueError):
+            owner, process = part.lstat().st_uid, int(part.name.rsplit("-", 2)[1])
+            if owner == os.geteuid() and not Path("/proc", str(process)).exists():
+                shutil.rmtree(part, ignore_errors=True)

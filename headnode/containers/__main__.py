@@ -110,6 +110,8 @@ def options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("list", type=Path, help="one image a line: docker://REGISTRY/NAME:TAG")
     parser.add_argument("--refresh", action="store_true", help="import anew what has changed in the registry")
+    into = "another directory for the image files (default: containers of the shared file system)"
+    parser.add_argument("--into", type=Path, metavar="DIR", help=into)
     parser.add_argument("--fsx", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument(
         "--format", choices=("enroot", "apptainer", "both"), default="enroot", help="kind of image files"
@@ -150,10 +152,10 @@ def main(arguments: list[str]) -> int:
         say(f"WARNING {problem}")
     logs = chosen.fsx / "logs/container-downloads"
     limits = Limits(chosen.timeout, chosen.stall, chosen.pause, at_once, chosen.compressed)
-    importer = Importer(chosen.fsx / "containers", logs, shop, keys, limits, chosen.refresh)
+    importer = Importer(chosen.into or chosen.fsx / "containers", logs, shop, keys, limits, chosen.refresh)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: importer.stopped.set())
-    report = Report(jobs, logs, str(chosen.fsx / "logs/ngc-download.log"), shop, again(chosen))
+    report = Report(jobs, logs, str(chosen.fsx / "logs/ngc-download.log"), shop, again(chosen), shown=not chosen.into)
     Pool(importer, jobs).run(report, chosen.progress)
     return finish(jobs, report, shop, stopped=importer.stopped.is_set())
 
@@ -161,11 +163,12 @@ def main(arguments: list[str]) -> int:
 def again(chosen: argparse.Namespace) -> str:
     """The command that does the same once more."""
     as_root = os.getuid() == 0
-    if as_root and not chosen.refresh and chosen.list == chosen.fsx / "config/containers.txt":
+    if as_root and not chosen.refresh and not chosen.into and chosen.list == chosen.fsx / "config/containers.txt":
         return "sudo systemctl restart slipway-containers"
     words = ["sudo", "bash"] if as_root else ["bash"]
     words.append(str(chosen.fsx / "scripts/download-ngc-containers.sh"))
     words += ["--refresh"] if chosen.refresh else []
+    words += ["--into", str(chosen.into)] if chosen.into else []
     return shlex.join([*words, str(chosen.list.absolute())])
 
 

@@ -23,12 +23,14 @@ def say(text: str) -> None:
 
 
 class Report:
-    """Reports how far the jobs are."""
+    """Reports how far the jobs are. shown: in the user's table and the state of the background work."""
 
-    def __init__(self, jobs: Sequence[Job], logs: Path, log: str, shop: Workshop, again: str) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], logs: Path, log: str, shop: Workshop, again: str, *, shown: bool = True
+    ) -> None:
         self._jobs, self._logs, self._log, self._shop, self._again = jobs, logs, log, shop, again
         self._started = time.monotonic()
-        self._with_table = True
+        self._shown = self._with_table = shown
 
     def update(self, *, line: bool) -> None:
         """Write table and state; with `line` also a line of progress."""
@@ -100,7 +102,7 @@ class Report:
         self, what: str, detail: str, hint: str = "", percent: int | None = None, eta_s: int | None = None
     ) -> None:
         """Record the state that `slipway status` and CloudWatch read: only root keeps one."""
-        if os.getuid() == 0:
+        if os.getuid() == 0 and self._shown:
             with contextlib.suppress(OSError):  # a disk that is full: the images matter more than their state
                 state.background(NAME, what, detail, self._log, hint, percent, eta_s)
 

@@ -6,6 +6,7 @@
 #   --refresh     import again what has changed in the registry; without it a change is only reported
 #   --format F    enroot (.sqsh), apptainer (.sif) or both; without it: CONTAINERS_FORMAT of node.env
 #   --at-once N   imports at a time; without it: CONTAINERS_AT_ONCE of node.env, else by the number of processors
+#   --into DIR    a directory for the image files; without it: containers/ of the shared file system
 #   --compressed  compress enroot's images (2.5 times smaller); without it: CONTAINERS_COMPRESSED of node.env
 #   --stall S     give a try up that moves no data for so many seconds (300); --timeout S: a try's longest time (7200)
 #   --progress S  seconds between two lines of progress (10); --pause S: before an image's second try, then longer (5)
@@ -44,7 +45,7 @@ containers::main() { # [OPTION ...] [LIST]
   [ "$(env::get CONTAINERS_COMPRESSED false)" != true ] || arguments+=(--compressed)
   while [ "$#" -gt 0 ]; do
     case $1 in
-      --format | --at-once | --stall | --timeout | --progress | --pause)
+      --format | --at-once | --stall | --timeout | --progress | --pause | --into)
         arguments+=("$1" "${2-}")
         shift
         ;;

@@ -106,9 +106,14 @@ case ${0##*/} in
   scontrol) echo gpu-01 ;;
   sbatch)
     number=$(grep -c '^sbatch' "$CALLS")
+    script=$(cut -d ' ' -f 4 "/proc/$PPID/stat") # submit.sh, which waits for a subshell of its own
+    [[ $number != "${END_AT:-}" ]] || kill -TERM "$script"
+    [[ $number != "${KILL_AT:-}" ]] || kill -KILL "$script"
     [[ $number != "${FAIL_AT:-}" ]] || { echo "sbatch: error: refused" >&2; exit 1; }
+    echo "$((100 + number))|${!#}" >>"$CALLS.queue"
     echo "$((100 + number));cluster"
     ;;
+  squeue) [[ -z ${DEAF:-} ]] || exit 1; echo '7|/elsewhere/cloudai_sbatch_script.sh'; cat "$CALLS.queue" ;;
   all_reduce_perf_mpi) echo "# Avg bus bandwidth    : 1"; [[ -z ${FAIL:-} ]] || exit 3 ;;
 esac
 """
@@ -117,7 +122,7 @@ esac
 def stand_ins(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("srun", "scontrol", "scancel", "sbatch", "all_reduce_perf_mpi", "hostname"):
+    for name in ("srun", "scontrol", "scancel", "sbatch", "squeue", "all_reduce_perf_mpi", "hostname"):
         (folder / name).write_text(STAND_IN)
         (folder / name).chmod(0o755)
     path = f"{folder}:/usr/bin:/bin"
@@ -253,6 +258,26 @@ def test_submit_cancels_what_it_submitted_when_slurm_refuses_a_job(tmp_path: Pat
     assert not (folder / "jobs.tsv").exists()
 
 
+def test_submit_that_is_ended_while_sbatch_answers_loses_no_job(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    code, calls, errors = run(folder / "submit.sh", {**environment, "END_AT": "3"})
+    assert (code, calls[-1]) == (130, "scancel 101 102 103")  # 103: submitted, its id was not noted
+    assert "not all jobs were submitted; cancelling 3" in errors
+
+
+def test_resume_after_a_kill_cancels_what_was_submitted_and_begins_anew(tmp_path: Path) -> None:
+    folder, environment = weekly(tmp_path), stand_ins(tmp_path)
+    (tmp_path / "link").symlink_to(folder)
+    assert run(folder / "submit.sh", {**environment, "KILL_AT": "3"})[0] == -9
+    resume = ["bash", "-c", f"exec bash {tmp_path}/link/submit.sh --resume"]
+    deaf = subprocess.run(resume, env={**environment, "DEAF": "1"}, capture_output=True, text=True, check=False)
+    assert deaf.returncode == 2
+    assert "squeue does not answer, and a killed submit.sh may have left jobs. Hint: try scontrol ping" in deaf.stderr
+    subprocess.run(resume, env=environment, capture_output=True, check=True)
+    assert "scancel 101 102 103" in Path(environment["CALLS"]).read_text().splitlines()
+    assert (folder / "jobs.tsv").read_text().splitlines()[0] == "ring\t0\t0\t104"
+
+
 def scenario(tmp_path: Path, text: str) -> Path:
     (tmp_path / "x.toml").write_text('name = "n"\n' + text)
     return tmp_path / "x.toml"
@@ -335,6 +360,21 @@ def test_a_folder_is_written_whole_or_not_at_all(
     assert dry_run(tmp_path, DATA / "head/scenario.toml") == 3
     assert list((tmp_path / "OUT").iterdir()) == []
     assert f"OUT/weekly_{STAMP}: No space left on device" in capsys.readouterr().err
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "a") as living:
+        pass
+    process = subprocess.Popen(["true"])
+    process.wait()
+    left = tmp_path / living.name.replace(f"-{os.getpid()}-", f"-{process.pid}-")
+    other_host = tmp_path / f".other{left.name[1:]}"
+    running = tmp_path / living.name.replace(f"-{os.getpid()}-", f"-{os.getppid()}-")
+    for folder in (left, other_host, running):
+        (folder / "half").mkdir(parents=True)
+    with new_folder(tmp_path / "b"):
+        pass
+    assert sorted(path for path in tmp_path.iterdir() if path.name.startswith(".")) == sorted([other_host, running])
 
 
 def test_the_second_of_two_at_once_is_refused(tmp_path: Path) -> None:

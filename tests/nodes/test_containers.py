@@ -87,6 +87,16 @@ def test_list_of_the_guide_in_both_forms_is_imported_once(head: Host, registry: 
     state = json.loads(head.run("cat /var/lib/slipway/background/containers.json").stdout)
     assert (state["state"], state["detail"], state["percent"]) == ("done", "2 of 2 images are there", 100)
     assert "imported" in head.run("cat /fsx/logs/ngc-download.log").stdout
+    # Into a user's folder, as `acceptance install` asks for: from the same layers, next to no state of the cluster.
+    registry.forget()
+    head.run(f"mkdir -p /fsx/own; {KEYED} {run.replace(DOWNLOAD, f'{DOWNLOAD} --into /fsx/own')}")
+    assert head.run("ls -A /fsx/own | grep -v lock").stdout.split() == [
+        f".{JAX}.sqsh.info",
+        f".{PYTORCH}.sqsh.info",
+        f"{JAX}.sqsh",
+        f"{PYTORCH}.sqsh",
+    ]
+    assert registry.layers_fetched() == []
     # Again: the registry is asked what the tags are, and nothing is fetched.
     registry.forget()
     again = head.run(KEYED + run).stdout
