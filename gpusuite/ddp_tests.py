@@ -1,4 +1,4 @@
-"""Test the communication of all GPUs: all-reduce (right and fast), and training with DDP or FSDP.
+"""Test the communication of all GPUs: collectives (right and fast), and training with DDP or FSDP.
 
     torchrun --standalone --nproc_per_node=8 ddp_tests.py --iters=50 --numel=2000000
     srun --ntasks-per-node=8 --gpus-per-node=8 python ddp_tests.py            (one task a GPU, no launcher)
@@ -18,8 +18,9 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,16 @@ from gpusuite.devices import CudaError, find_gpus
 from gpusuite.judgement import number
 from gpusuite.launch import LaunchError, Rank, device_index, find_rank
 
-ALLREDUCE, TRAINING = "ddp_allreduce_result.json", "ddp_training_result.json"
+ALLREDUCE = "ddp_allreduce_result.json"
+TRAININGS = {"DDP": "ddp_training_result.json", "FSDP": "fsdp_training_result.json"}
+# Name of nccl-tests -> how a message names it and what it got wrong.
+COLLECTIVES = {
+    "all_reduce": ("all-reduce", "sums"),
+    "all_gather": ("all-gather", "data"),
+    "reduce_scatter": ("reduce-scatter", "sums"),
+    "alltoall": ("all-to-all", "data"),
+    "sendrecv": ("send and receive", "data"),
+}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -100,9 +110,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the test that the flags ask for, on the rank that the launcher has given."""
     arguments = _parser().parse_args(argv)
     try:
-        rank, sizes = find_rank(os.environ), _sizes(arguments)
+        rank, sizes, names = find_rank(os.environ), _sizes(arguments), _collectives(arguments.collectives)
     except (LaunchError, ValueError) as error:
         return reports.wrong_use(str(error))
+    if arguments.all and arguments.report_name:
+        return reports.wrong_use("--all writes three reports, and --report-name names one. Hint: leave it out")
     try:
         gpus = [] if arguments.cpu else find_gpus()
     except CudaError as error:
@@ -119,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rank.world == 1:
         rank = Rank("none", 0, 1, 0, rank.address, 0)
     try:
-        return _run(arguments, rank, sizes)
+        return _run(arguments, rank, [(name, size) for name in names for size in sizes])
     except Exception as error:
         end(f"{reports.node_name()} rank {rank.rank}: {type(error).__name__}: {' '.join(str(error).split())[:400]}")
     return reports.EXIT_FAILURE
@@ -134,14 +146,14 @@ def _launch(count: int, argv: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Test the communication of all GPUs.")
-    reports.add_common(parser, f"{ALLREDUCE}, {TRAINING}")
+    reports.add_common(parser, ", ".join([ALLREDUCE, *TRAININGS.values()]))
     parser.set_defaults(report_name=None)
     parser.add_argument(
         "--iters",
         type=reports.whole(1, 1_000_000),
         default=50,
         metavar="N",
-        help="all-reduces of each size (default: 50)",
+        help="collectives of each size (default: 50)",
     )
     parser.add_argument(
         "--numel",
@@ -151,8 +163,12 @@ def _parser() -> argparse.ArgumentParser:
         help="fp32 elements (default: 2000000)",
     )
     parser.add_argument("--sizes", metavar="LIST", help="bytes to measure instead of --numel: 1M,64M,1G")
-    parser.add_argument("--train-smoke", action="store_true", help="train a small network instead of all-reduces")
+    names = f"which to measure, separated by commas: {','.join(COLLECTIVES)} (default: all_reduce)"
+    parser.add_argument("--collectives", default="all_reduce", metavar="LIST", help=names)
+    parser.add_argument("--train-smoke", action="store_true", help="train a small network instead of collectives")
     parser.add_argument("--fsdp", action="store_true", help="train with FSDP instead of DDP")
+    every = "collectives, training with DDP, training with FSDP, one after the other; a report of each"
+    parser.add_argument("--all", action="store_true", help=every)
     parser.add_argument(
         "--epochs", type=reports.whole(1, 1_000_000), default=1, metavar="N", help="epochs of training (default: 1)"
     )
@@ -190,24 +206,58 @@ def _sizes(arguments: argparse.Namespace) -> list[int]:
     return found
 
 
-def _run(arguments: argparse.Namespace, rank: Rank, sizes: Sequence[int]) -> int:
+def _collectives(text: str) -> list[str]:
+    """Return the names in their order. Raises ValueError for a name that is none of COLLECTIVES."""
+    names = text.split(",")
+    wrong = [name for name in names if name not in COLLECTIVES]
+    if wrong:
+        raise ValueError(f"--collectives {text}: {wrong[0]!r} is no collective. Hint: {','.join(COLLECTIVES)}")
+    return [name for name in COLLECTIVES if name in names]
+
+
+def _run(arguments: argparse.Namespace, rank: Rank, collectives: Sequence[tuple[str, int]]) -> int:
     if arguments.inject == f"hang:{rank.rank}":
         time.sleep(arguments.timeout * 3)
-    group = Group(rank, arguments.cpu, arguments.timeout)
-    report: dict[str, Any] = {"schema": 1, "date": reports.now(), "launcher": rank.launcher, "world_size": rank.world}
-    report.update(_versions(group))
-    failures = []
+    group, failures, code = Group(rank, arguments.cpu, arguments.timeout), [], reports.EXIT_GOOD
+    missing = []
     if arguments.expect_gpus and rank.world < arguments.expect_gpus:
-        failures.append(f"{rank.world} ranks, expected {arguments.expect_gpus}. Hint: one rank a GPU")
+        missing = [f"{rank.world} ranks, expected {arguments.expect_gpus}. Hint: one rank a GPU"]
+    for name, test in _tests(arguments, group, collectives):
+        started = time.monotonic()
+        found, wrong = test()
+        report = {"schema": 1, "date": reports.now(), "launcher": rank.launcher, "world_size": rank.world}
+        report.update(_versions(group), took_s=round(time.monotonic() - started, 1), **found)
+        failures += wrong
+        report.update(result=reports.FAILURE if missing or wrong else reports.SUCCESS, failures=missing + wrong)
+        if rank.rank == 0 and not reports.write(arguments.report_dir, arguments.report_name or name, report):
+            code = reports.EXIT_ENVIRONMENT
+    return _conclude(group, missing + failures, code)
+
+
+_Tested = tuple[dict[str, Any], list[str]]  # what a report has of its own, and the failures
+
+
+def _tests(
+    arguments: argparse.Namespace, group: Group, collectives: Sequence[tuple[str, int]]
+) -> list[tuple[str, Callable[[], _Tested]]]:
+    """Return the tests that the flags ask for, each with the name of its report."""
+    moving = (ALLREDUCE, lambda: _moving(arguments, group, collectives))
+    training = [(name, partial(_training, arguments, group, mode)) for mode, name in TRAININGS.items()]
+    if arguments.all:
+        return [moving, *training]
     if arguments.train_smoke or arguments.fsdp:
-        report.update(_training(arguments, group))
-        if not report["ok"]:
-            failures.append(f"{report['mode']} training: {report['why']}")
-    else:
-        report["allreduce"] = [_allreduce(arguments, group, size) for size in sizes]
-        report["ok"] = all(one["ok"] for one in report["allreduce"])
-        failures += _slow_or_wrong(arguments, report["allreduce"])
-    return _conclude(arguments, group, report, failures)
+        return [training[arguments.fsdp]]
+    return [moving]
+
+
+def _moving(arguments: argparse.Namespace, group: Group, collectives: Sequence[tuple[str, int]]) -> _Tested:
+    rows = [_measured(arguments, group, name, size) for name, size in collectives]
+    report: dict[str, Any] = {
+        "allreduce": [row for row in rows if row["collective"] == "all_reduce"],
+        "collectives": [row for row in rows if row["collective"] != "all_reduce"],
+        "ok": all(row["ok"] for row in rows),
+    }
+    return report, _slow_or_wrong(arguments.least_gb_per_s, rows)
 
 
 def _versions(group: Group) -> dict[str, Any]:
@@ -217,66 +267,66 @@ def _versions(group: Group) -> dict[str, Any]:
     return {**versions, "backend": group.distributed.get_backend()}
 
 
-def _slow_or_wrong(arguments: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> list[str]:
-    failures = [
-        f"all-reduce of {one['bytes']} bytes: wrong sums on ranks {one['wrong_ranks']} in {one['wrong']} checks"
-        for one in rows
-        if not one["ok"]
-    ]
-    last, least = rows[-1], arguments.least_gb_per_s
-    if least and not last["busbw_gb_per_s"] >= least:
-        bandwidth = f"bus bandwidth {number(last['busbw_gb_per_s'])} GB/s, expected at least {number(least)}"
-        failures.append(f"all-reduce of {last['bytes']} bytes: {bandwidth}")
+def _slow_or_wrong(least: float | None, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the failures. least: bus bandwidth in GB/s of the last size of each collective."""
+    failures, last = [], {row["collective"]: row for row in rows}
+    for row in rows:
+        name, wrong = COLLECTIVES[row["collective"]]
+        what = f"{name} of {row['bytes']} bytes"
+        if not row["ok"]:
+            failures.append(f"{what}: wrong {wrong} on ranks {row['wrong_ranks']} in {row['wrong']} checks")
+        if least and row is last[row["collective"]] and not row["busbw_gb_per_s"] >= least:
+            bandwidth = f"bus bandwidth {number(row['busbw_gb_per_s'])} GB/s, expected at least {number(least)}"
+            failures.append(f"{what}: {bandwidth}")
     return failures
 
 
-def _allreduce(arguments: argparse.Namespace, group: Group, size: int) -> dict[str, Any]:
-    """Check each of the iterations, then time as many back to back. Bandwidth as nccl-tests defines it.
+def _measured(arguments: argparse.Namespace, group: Group, name: str, size: int) -> dict[str, Any]:
+    """Check each of the iterations of a collective, then time as many back to back."""
+    from gpusuite.collectives import Transfer, bus_factor, transfer
 
-    The sums are whole numbers below 2^24 up to 4,000 ranks, so that they are exact in fp32.
-    """
     torch, rank, world = group.torch, group.rank.rank, group.rank.world
-    count = size // 4
-    with group.phase(f"all-reduce of {size}"):
-        pattern = (torch.arange(count, device=group.device, dtype=torch.int32) % 1021).float()
-        expected = pattern * world + world * (world - 1) / 2
-        data, wrong = torch.empty_like(pattern), 0
+    with group.phase(f"{COLLECTIVES[name][0]} of {size}"):
+        one: Transfer = transfer(name, size, rank, world, group.device)
+        wrong = 0
         for _ in range(arguments.iters):
-            torch.add(pattern, rank, out=data)
-            group.distributed.all_reduce(data)
+            one.reset()
+            one.run()
             if arguments.inject == f"wrong:{rank}":
-                data[count // 2] += 1
-            wrong += int(not torch.equal(data, expected))
-        seconds = _timed(group, data, arguments.iters)
-        wrong_ranks = [one for one in range(world) if group.sum_of(float(wrong > 0 and rank == one))]
+                one.receive[one.receive.numel() // 2] += 1
+            wrong += int(not torch.equal(one.receive, one.expected))
+        one.receive.fill_(1e-30)  # never infinite, whatever the number of iterations
+        seconds = _timed(group, one.run, arguments.iters)
+        wrong_ranks = [other for other in range(world) if group.sum_of(float(wrong > 0 and rank == other))]
         total = int(group.sum_of(wrong))
-    algorithm = size / seconds / 1e9
+    moved = 4 * max(one.send.numel(), one.receive.numel())
+    algorithm = moved / seconds / 1e9
     row = {
-        "bytes": size,
-        "numel": count,
+        "collective": name,
+        "bytes": moved,
+        "numel": moved // 4,
         "iters": arguments.iters,
         "time_us": seconds * 1e6,
         "algbw_gb_per_s": algorithm,
-        "busbw_gb_per_s": algorithm * 2 * (world - 1) / world,
+        "busbw_gb_per_s": algorithm * bus_factor(name, world),
         "wrong": total,
         "wrong_ranks": wrong_ranks,
         "ok": total == 0,
     }
     if rank == 0:
         text = f"{row['time_us']:.1f} us, bus bandwidth {number(row['busbw_gb_per_s'])} GB/s"
-        reports.say("DDP", f"all_reduce world={world} numel={count} bytes={size} {text} ok={row['ok']}")
+        reports.say("DDP", f"{name} world={world} numel={row['numel']} bytes={moved} {text} ok={row['ok']}")
     return row
 
 
-def _timed(group: Group, data: Any, iterations: int) -> float:
-    """Seconds of one all-reduce, back to back: five to warm up, then the slowest rank's average."""
-    data.fill_(1e-30)  # never infinite, whatever the number of iterations
+def _timed(group: Group, run: Callable[[], Any], iterations: int) -> float:
+    """Seconds of one collective, back to back: five to warm up, then the slowest rank's average."""
     elapsed = 0.0
     for repeats in (5, iterations):
         group.wait()
         started = time.perf_counter()
         for _ in range(repeats):
-            group.distributed.all_reduce(data)
+            run()
         if group.device.type == "cuda":
             group.torch.cuda.synchronize(group.device)
         elapsed = (time.perf_counter() - started) / repeats
@@ -285,10 +335,9 @@ def _timed(group: Group, data: Any, iterations: int) -> float:
     return float(slowest)
 
 
-def _training(arguments: argparse.Namespace, group: Group) -> dict[str, Any]:
+def _training(arguments: argparse.Namespace, group: Group, mode: str) -> _Tested:
     from gpusuite.distributed_training import train
 
-    mode = "FSDP" if arguments.fsdp else "DDP"
     steps = min(arguments.steps, 40) if arguments.quick else arguments.steps
     rate = 0.0 if arguments.inject.startswith("loss:") else 1e-3
     with group.phase(f"{mode} training"):
@@ -310,22 +359,17 @@ def _training(arguments: argparse.Namespace, group: Group) -> dict[str, Any]:
         losses = f"start_loss={found['start_loss']:.5f} end_loss={found['end_loss']:.5f} improved={found['improved']}"
         text = f"{mode} training world={group.rank.world} {losses} weights_equal={equal} ok={not why}"
         reports.say("DDP", text)
-    return found
+    return found, [f"{mode} training: {found['why']}"] if why else []
 
 
-def _conclude(arguments: argparse.Namespace, group: Group, report: dict[str, Any], failures: list[str]) -> int:
-    """Write and print on rank 0; every rank returns the same code, and none waits for another."""
-    code = reports.EXIT_FAILURE if failures else reports.EXIT_GOOD
+def _conclude(group: Group, failures: list[str], code: int) -> int:
+    """Print the result on rank 0; every rank returns the same code, and none waits for another."""
     if group.rank.rank == 0:
-        report.update(result=reports.FAILURE if failures else reports.SUCCESS, failures=failures)
-        name = arguments.report_name or (TRAINING if "mode" in report else ALLREDUCE)
-        if not reports.write(arguments.report_dir, name, report):
-            code = code or reports.EXIT_ENVIRONMENT
         reports.result(failures)
     sys.stdout.flush()
     with group.phase("the end"):
         group.wait()
-    os._exit(code)
+    os._exit(reports.EXIT_FAILURE if failures else code)
 
 
 if __name__ == "__main__":

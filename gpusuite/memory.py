@@ -45,7 +45,7 @@ def bandwidth(device: Any, options: Options) -> dict[str, Any]:
     rates: dict[str, float] = {}
     wrong = []
     for name, (work, size_moved, right) in works.items():
-        rates[name] = size_moved * speed(device, work, options).per_s / 1e9
+        rates[name] = size_moved * speed(device, work, options, brief=options.quick).per_s / 1e9
         synchronize(device)
         if not bool(right()):
             wrong.append(name)
@@ -77,33 +77,37 @@ def pattern(device: Any, options: Options) -> dict[str, Any]:
 
 
 def peers(device: Any, options: Options) -> dict[str, Any]:
-    """Copy between each ordered pair of GPUs, in GB/s one way, and compare the data. One worker does all."""
+    """Copy between each ordered pair of GPUs, in GB/s one way, and compare the data. One worker does all.
+
+    Eight GPUs have 56 pairs, so that a pair must not take more than a second.
+    """
     if options.tiny:
         return {"pairs": []}
-    count = torch.cuda.device_count()
-    size = GIB // 4 if options.quick else GIB
-    pairs = []
+    count, pairs = torch.cuda.device_count(), []
     for source in range(count):
-        data = torch.randn(size // 4, device=f"cuda:{source}")
-        expected = data.cpu()
-        for target in range(count):
-            if source != target:
-                pairs.append(_pair(data, expected, source, target, options))
+        data = _numbers(torch.device("cuda", source))
+        pairs += [_pair(data, source, target, options) for target in range(count) if source != target]
         del data
     torch.cuda.set_device(device)
-    return {"pairs": pairs, "bytes": size}
+    return {"pairs": pairs, "bytes": GIB}
 
 
-def _pair(data: Any, expected: Any, source: int, target: int, options: Options) -> dict[str, Any]:
+def _numbers(device: Any) -> Any:
+    """Return a GiB of whole numbers that differ from each other, the same on every device."""
+    return torch.arange(GIB // 4, device=device, dtype=torch.int32) * -1640531535  # odd: no two products are equal
+
+
+def _pair(data: Any, source: int, target: int, options: Options) -> dict[str, Any]:
     received = torch.zeros_like(data, device=f"cuda:{target}")
     torch.cuda.set_device(source)  # the copy runs on the source's stream, and is timed there
     copy: Callable[[], Any] = lambda: received.copy_(data, non_blocking=True)  # noqa: E731
-    rate = speed(torch.device("cuda", source), copy, Options(quick=True, fault=options.fault))
-    synchronize(torch.device("cuda", target))
+    rate = speed(torch.device("cuda", source), copy, options, brief=True)
+    for one in (source, target):
+        synchronize(torch.device("cuda", one))
     return {
         "from": source,
         "to": target,
-        "gb_per_s": data.numel() * 4 * rate.per_s / 1e9,
+        "gb_per_s": GIB * rate.per_s / 1e9,
         "direct": bool(torch.cuda.can_device_access_peer(source, target)),
-        "wrong": not torch.equal(received.cpu(), expected),
+        "wrong": not torch.equal(received, _numbers(received.device)),
     }

@@ -30,17 +30,22 @@ from gpusuite import reports
 from gpusuite.devices import CudaError, Gpu, find_gpus
 
 REPORT = "run_all_result.json"
+# Test of ddp_tests.py -> its report.
+GROUP_REPORTS = {
+    "ddp_tests": "ddp_allreduce_result.json",
+    "ddp_train": "ddp_training_result.json",
+    "fsdp_train": "fsdp_training_result.json",
+}
 HERE = Path(__file__).resolve().parent
 _LARGE = 79 * 10**9  # bytes of GPU memory from which all-reduces of 8 GiB are measured too
 
 
 @dataclass(frozen=True)
 class Part:
-    """One program of the suite. report: its JSON file; timeout_s: after which it hangs."""
+    """One program of the suite. reports: test -> its JSON file; timeout_s: after which the program hangs."""
 
-    name: str
     argv: list[str]
-    report: str
+    reports: dict[str, str]
     timeout_s: float
 
 
@@ -62,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         directory = arguments.report_dir or Path(folder)
         for part in parts(arguments, gpus, directory):
-            found[part.name] = run_part(part, directory)
+            found.update(run_part(part, directory))
         if len(gpus) == 1:
             reports.say("DDP", "one GPU: there is no other to communicate with, DDP and FSDP were not run")
         return _conclude(arguments, found, time.monotonic() - started)
@@ -87,7 +92,7 @@ def parts(arguments: argparse.Namespace, gpus: Sequence[Gpu], directory: Path) -
     common += [flag for flag, wanted in (("--quick", arguments.quick), ("--verbose", arguments.verbose)) if wanted]
     return [
         *([_gpu_part(arguments, common)] if gpus or arguments.expect_gpus else []),
-        *(_group_parts(arguments, gpus, common) if len(gpus) > 1 else []),
+        *([_group_part(arguments, gpus, common)] if len(gpus) > 1 else []),
         *([_storage_part(arguments, common)] if arguments.storage_dir else []),
     ]
 
@@ -98,33 +103,30 @@ def _gpu_part(arguments: argparse.Namespace, common: Sequence[str]) -> Part:
         value = getattr(arguments, flag)
         argv += [f"--{flag.replace('_', '-')}", str(value)] if value is not None else []
     most = 1200 if arguments.quick else 4000
-    return Part("gpu_tests", argv, "gpu_tests_result.json", most + (arguments.stress_seconds or 0))
+    return Part(argv, {"gpu_tests": "gpu_tests_result.json"}, most + (arguments.stress_seconds or 0))
 
 
-def _group_parts(arguments: argparse.Namespace, gpus: Sequence[Gpu], common: Sequence[str]) -> list[Part]:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={len(gpus)}"]
-    program = [*launch, str(HERE / "ddp_tests.py"), *common, *(["--cpu"] if arguments.cpu_devices else [])]
+def _group_part(arguments: argparse.Namespace, gpus: Sequence[Gpu], common: Sequence[str]) -> Part:
+    """All tests of the communication in one start: importing torch and setting up NCCL take longer than they do."""
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={len(gpus)}"]
+    argv += [str(HERE / "ddp_tests.py"), *common, *(["--cpu"] if arguments.cpu_devices else []), "--all"]
     largest = ",8G" if min(gpu.memory_bytes for gpu in gpus) >= _LARGE and not arguments.quick else ""
-    sizes = "64K,1M" if arguments.cpu_devices else f"1M,64M,1G{largest}"
-    iterations = "--iters=20" if arguments.quick else "--iters=50"
-    fsdp = ["--fsdp", "--report-name", "fsdp_training_result.json"]
-    return [
-        Part("ddp_tests", [*program, "--sizes", sizes, iterations], "ddp_allreduce_result.json", 600),
-        Part("ddp_train", [*program, "--train-smoke"], "ddp_training_result.json", 400),
-        Part("fsdp_train", [*program, *fsdp], "fsdp_training_result.json", 400),
-    ]
+    argv += ["--collectives", "all_reduce,all_gather,reduce_scatter,alltoall,sendrecv"]
+    argv += ["--sizes", "64K,1M" if arguments.cpu_devices else f"1M,64M,1G{largest}"]
+    return Part([*argv, "--iters=20" if arguments.quick else "--iters=50"], GROUP_REPORTS, 1200)
 
 
 def _storage_part(arguments: argparse.Namespace, common: Sequence[str]) -> Part:
     argv = [sys.executable, str(HERE / "storage_tests.py"), *common]
     for directory in arguments.storage_dir:
         argv += ["--directory", str(directory)]
-    return Part("storage", argv, "storage_result.json", 3600)
+    return Part(argv, {"storage": "storage_result.json"}, 3600)
 
 
-def run_part(part: Part, directory: Path) -> dict[str, Any]:
-    """Run a program, print its lines, and return its exit code and report. It is killed after its time."""
-    (directory / part.report).unlink(missing_ok=True)  # an older run's would be read as this one's
+def run_part(part: Part, directory: Path) -> dict[str, dict[str, Any]]:
+    """Run a program, print its lines, and return exit code and report of each test. It is killed after its time."""
+    for name in part.reports.values():
+        (directory / name).unlink(missing_ok=True)  # an older run's would be read as this one's
     started = time.monotonic()
     process = subprocess.Popen(
         part.argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
@@ -140,7 +142,7 @@ def run_part(part: Part, directory: Path) -> dict[str, Any]:
     try:
         for line in process.stdout or ():
             if "[RESULT]" in line:
-                line = line.replace("[RESULT]", f"[PART] {part.name}:")
+                line = line.replace("[RESULT]", f"[PART] {next(iter(part.reports))}:")
             print(line, end="", flush=True)
         code = process.wait()
     except BaseException:  # Ctrl-C, SIGTERM, a reader that has ended: the part ends too
@@ -149,13 +151,23 @@ def run_part(part: Part, directory: Path) -> dict[str, Any]:
         raise
     finally:
         watchdog.cancel()
-    report = _read(directory / part.report)
-    failures = report.get("failures", [])
-    if late.is_set():
-        failures = [f"{part.name} did not end within {part.timeout_s:.0f} s: it hangs"]
-    elif code and not failures:
-        failures = [f"{part.name} ended with code {code} (its lines are above)"]
-    return {"rc": code, "took_s": round(time.monotonic() - started, 1), "failures": failures, "report": report}
+    end = f"did not end within {part.timeout_s:.0f} s: it hangs"
+    if not late.is_set():
+        end = f"ended with code {code} (its lines are above)" if code else "left no report"
+    return _found(part, directory, code, end, time.monotonic() - started)
+
+
+def _found(part: Part, directory: Path, code: int, end: str, took_s: float) -> dict[str, dict[str, Any]]:
+    """Return what each test has reported. A test without a report has failed; so has the last one of a bad end."""
+    found: dict[str, dict[str, Any]] = {}
+    for test, name in part.reports.items():
+        report = _read(directory / name)
+        failures = list(report.get("failures", [])) if report else [f"{test} {end}"]
+        found[test] = {"rc": code if failures else 0, "took_s": round(report.get("took_s", took_s), 1)}
+        found[test].update(failures=failures, report=report)
+    if code and not any(one["failures"] for one in found.values()):
+        found[test].update(rc=code, failures=[f"{test} {end}"])
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -167,7 +179,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _conclude(arguments: argparse.Namespace, found: dict[str, dict[str, Any]], took_s: float) -> int:
-    failures = [failure for part in found.values() for failure in part["failures"]]
+    failures = list(dict.fromkeys(failure for part in found.values() for failure in part["failures"]))
     for name, part in found.items():
         reports.say("SUMMARY", f"{name} rc={part['rc']} in {part['took_s']} s")
     reports.say("SUMMARY", f"whole suite in {took_s:.1f} s")

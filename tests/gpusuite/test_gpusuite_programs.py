@@ -143,6 +143,8 @@ def test_a_driver_that_fails_is_no_skipped_test(
     [
         (gpu_tests, ["--stages", "compute,x"], "--stages compute,x: 'x' is no stage. Hint: compute, memory"),
         (gpu_tests, ["--inject", "flip"], "--inject flip: must be KIND:GPU, with KIND one of wrong, flip"),
+        (ddp_tests, ["--collectives", "all_reduce,x"], "'x' is no collective. Hint: all_reduce,all_gather"),
+        (ddp_tests, ["--all", "--report-name", "x"], "--all writes three reports, and --report-name names one"),
         (ddp_tests, ["--sizes", "1M,2X"], "--sizes 1M,2X: '2X' is no size of 4 bytes or more. Hint: 1M,64M,1G"),
         (storage_tests, ["--directory", "/none"], "--directory /none: is no directory. Hint: make it"),
         (storage_tests, ["--directory", "/tmp", "--size", "0"], "--size 0: is no size. Hint: 512M"),
@@ -211,7 +213,8 @@ def test_a_part_ends_with_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("builtins.print", interrupt)
     text = f"import os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); print(1, flush=True); input()"
-    part = run_all_tests.Part("gpu_tests", [sys.executable, "-c", f"import time\n{text}\ntime.sleep(60)"], "x.json", 60)
+    program = [sys.executable, "-c", f"import time\n{text}\ntime.sleep(60)"]
+    part = run_all_tests.Part(program, {"gpu_tests": "x.json"}, 60)
     with pytest.raises(KeyboardInterrupt):
         run_all_tests.run_part(part, tmp_path)
     with contextlib.suppress(ChildProcessError):
@@ -318,8 +321,9 @@ def parts(gpus: list[Gpu], *flags: str) -> list[run_all_tests.Part]:
 
 
 def test_the_programs_of_the_suite() -> None:
-    assert [one.name for one in parts(GPUS)] == ["gpu_tests", "ddp_tests", "ddp_train", "fsdp_train"]
-    assert [one.name for one in parts(GPUS[:1], "--storage-dir", "/fsx")] == ["gpu_tests", "storage"]
+    tests = [list(one.reports) for one in parts(GPUS)]
+    assert tests == [["gpu_tests"], ["ddp_tests", "ddp_train", "fsdp_train"]]
+    assert [list(one.reports) for one in parts(GPUS[:1], "--storage-dir", "/fsx")] == [["gpu_tests"], ["storage"]]
     quick = parts(GPUS, "--quick", "--verbose", "--expect-gpus", "8")
     assert quick[0].argv[2:] == ["--report-dir", "/r", "--quick", "--verbose", "--expect-gpus", "8"]
     assert "--nproc_per_node=4" in quick[1].argv
@@ -329,12 +333,34 @@ def test_the_programs_of_the_suite() -> None:
 
 def test_a_part_that_hangs_or_says_nothing_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "r.json").write_text('{"failures": ["of an older run"]}')
-    waits = run_all_tests.Part("ddp_tests", ["sleep", "60"], "r.json", 0.2)
-    assert run_all_tests.run_part(waits, tmp_path)["failures"] == ["ddp_tests did not end within 0 s: it hangs"]
-    dies = run_all_tests.Part("gpu_tests", ["sh", "-c", "echo '[RESULT] x'; exit 7"], "r.json", 60)
+    waits = run_all_tests.Part(["sleep", "60"], {"ddp_tests": "r.json"}, 0.2)
+    found = run_all_tests.run_part(waits, tmp_path)
+    assert found["ddp_tests"]["failures"] == ["ddp_tests did not end within 0 s: it hangs"]
+    dies = run_all_tests.Part(["sh", "-c", "echo '[RESULT] x'; exit 7"], {"gpu_tests": "r.json"}, 60)
     found = run_all_tests.run_part(dies, tmp_path)
-    assert found["failures"] == ["gpu_tests ended with code 7 (its lines are above)"]
+    assert found["gpu_tests"]["failures"] == ["gpu_tests ended with code 7 (its lines are above)"]
     assert capsys.readouterr().out == "[PART] gpu_tests: x\n"
+
+
+@pytest.mark.parametrize(
+    ("reports_of_it", "code", "outcomes"),
+    [
+        ({"a": [], "b": [], "c": []}, 0, [(0, []), (0, []), (0, [])]),
+        ({"a": ["wrong"], "b": [], "c": []}, 1, [(1, ["wrong"]), (0, []), (0, [])]),
+        ({"a": [], "b": []}, 1, [(0, []), (0, []), (1, ["c ended with code 1 (its lines are above)"])]),
+        ({"a": [], "b": []}, 0, [(0, []), (0, []), (0, ["c left no report"])]),
+        ({"a": [], "b": [], "c": []}, 9, [(0, []), (0, []), (9, ["c ended with code 9 (its lines are above)"])]),
+    ],
+)
+def test_a_program_of_several_tests(
+    reports_of_it: dict[str, list[str]], code: int, outcomes: list[tuple[int, list[str]]], tmp_path: Path
+) -> None:
+    texts = {name: json.dumps({"failures": failures, "took_s": 2}) for name, failures in reports_of_it.items()}
+    write = "".join(f"echo '{text}' >{tmp_path}/{name}; " for name, text in texts.items())
+    part = run_all_tests.Part(["sh", "-c", f"{write} exit {code}"], {name: name for name in "abc"}, 60)
+    found = run_all_tests.run_part(part, tmp_path)
+    assert [(one["rc"], one["failures"]) for one in found.values()] == outcomes
+    assert found["a"]["took_s"] == 2
 
 
 def test_the_fleet_names_nodes_gpus_and_corruption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -424,7 +450,7 @@ def test_batch_scripts(tmp_path: Path, script: str, image: str) -> None:
     failed = subprocess.run(argv, env={**env, "CODE": "1"}, capture_output=True, text=True, check=False)
     assert failed.returncode == 1
     if script == "multi_node_ddp":
-        assert failed.stdout.splitlines()[-1].startswith("[RESULT] FAILURE: [gpu_tests fleet ddp_tests ddp_train: see ")
+        assert failed.stdout.splitlines()[-1].startswith("[RESULT] FAILURE: [gpu_tests fleet ddp_tests: see ")
 
 
 def test_acceptance_becomes_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,10 @@ def test_the_whole_suite(tmp_path: Path) -> None:
     training = json.loads((tmp_path / "ddp_training_result.json").read_text())
     assert training["improved"] is True
     assert training["end_loss"] < training["start_loss"]
-    rows = json.loads((tmp_path / "ddp_allreduce_result.json").read_text())["allreduce"]
-    assert [(one["bytes"], one["ok"]) for one in rows] == [(65536, True), (1048576, True)]
+    moved = json.loads((tmp_path / "ddp_allreduce_result.json").read_text())
+    assert [(one["bytes"], one["ok"]) for one in moved["allreduce"]] == [(65536, True), (1048576, True)]
+    others = {one["collective"] for one in moved["collectives"] if one["ok"]}
+    assert others == {"all_gather", "reduce_scatter", "alltoall", "sendrecv"}
     report = json.loads((tmp_path / "gpu_tests_result.json").read_text())
     assert set(report["stages"]) == {"compute", "memory", "pattern", "train", "inference", "screen", "stress"}
     screens = [report["stages"]["screen"][gpu]["hashes"] for gpu in ("0", "1")]
