@@ -48,12 +48,12 @@ def speed(device: Any, work: Callable[[], Any], options: Options, *, brief: bool
     """Measure how often a second `work` can be done.
 
     The first windows are thrown away until two neighbours agree, because a cold GPU is 10 to 15 % faster than a warm
-    one. quick: at most 2 s of warm-up and 1.5 s of measuring; else 20 s and 8 s. brief: at most 0.3 s and 0.5 s, for
+    one. quick: at most 2 s of warm-up and 1.5 s of measuring; else 20 s and 8 s. brief: at most 0.3 s and 0.15 s, for
     copies and single requests, which do not heat the GPU.
     """
     window_s, windows, most_s, near = (0.3, 5, 2.0, 0.01) if options.quick else (1.0, 8, 20.0, 0.005)
     if brief:
-        window_s, windows, most_s = 0.1, 5, 0.3
+        window_s, windows, most_s = 0.03, 5, 0.3
     if options.tiny:
         window_s, most_s = 0.005, 0.01
     work()
