@@ -5,7 +5,7 @@
 # how often: once a node; safe to run again: what is on stays as it is
 # on failure: report
 # timeout: 130 s
-# takes: about 0.3 s
+# takes: about 0.8 s
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"

@@ -5,7 +5,7 @@
 # how often: once a node; safe to run again: a program that the image brings is left alone
 # on failure: report
 # timeout: 300 s
-# takes: about 0.4 s
+# takes: about 2.0 s
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"

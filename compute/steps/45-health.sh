@@ -5,7 +5,7 @@
 # how often: once a node; safe to run again: started anew only when its files changed
 # on failure: report
 # timeout: 60 s
-# takes: about 0.8 s
+# takes: about 0.6 s
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../nodes/lib/all.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../nodes/lib/all.sh"

@@ -6,7 +6,7 @@
 # how often: once a node; safe to run again: only what is installed and not yet held is held
 # on failure: report
 # timeout: 90 s
-# takes: about 1.0 s
+# takes: about 0.1 s
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../lib/all.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"

@@ -6,7 +6,7 @@
 # how often: once a node; safe to run again: the agent loads the file only when it changed
 # on failure: report
 # timeout: 120 s
-# takes: about 0.2 s
+# takes: about 0.1 s
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../lib/all.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../lib/all.sh"
