@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_ports
+
 NODES = 4
 _DAEMONS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch", "srun")
 
@@ -73,8 +75,9 @@ class LoopbackSlurm:
         path = self.root / f"run/{daemon}.pid"
         pid = int(path.read_text())
         os.kill(pid, number)
-        until = time.monotonic() + 10
-        while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+        until = time.monotonic() + 60
+        while Path(f"/proc/{pid}").exists():
+            assert time.monotonic() < until, f"{daemon} goes on"
             time.sleep(0.05)
         path.unlink(missing_ok=True)
 
@@ -92,7 +95,7 @@ class LoopbackSlurm:
         done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60, check=True)
         return done.stdout
 
-    def wait_idle(self, seconds: float = 60) -> None:
+    def wait_idle(self, seconds: float = 120) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             argv = ["sinfo", "-h", "-N", "-p", "train", "-o", "%T"]
@@ -143,26 +146,6 @@ PartitionName=train Nodes=gpu-[1-{self.nodes}] Default=YES MaxTime=INFINITE Stat
         replaced = {line.partition("=")[0] for line in self.more.splitlines()}
         kept = [line for line in text.splitlines() if line.partition("=")[0] not in replaced]
         return "\n".join([*kept, self.more.replace("ROOT", str(self.root))]) + "\n"
-
-
-def free_ports(count: int, away_from: int = 0) -> int:
-    """The first of `count` ports in a row that are free now, away from the range for outgoing connections.
-
-    away_from: how far to stay from ports that were just handed out and have no listener yet.
-    """
-    for first in range(20000 + away_from + os.getpid() % 5000, 32000, count):
-        sockets = []
-        try:
-            for port in range(first, first + count):
-                sockets.append(socket.socket())
-                sockets[-1].bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        finally:
-            for one in sockets:
-                one.close()
-        return first
-    raise AssertionError("no free ports")
 
 
 @contextlib.contextmanager

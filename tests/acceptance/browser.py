@@ -17,7 +17,7 @@ _OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"),
 )
-_PATIENCE_S = 60
+_PATIENCE_S = 120
 
 
 class Browser:

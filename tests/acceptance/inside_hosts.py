@@ -85,7 +85,7 @@ def hang_site() -> dict[str, Any]:
     return {"locate": {**scenario()["locate"], "max_rounds": 3}}
 
 
-def shell(host: Host, text: str, timeout_s: float = 30) -> str:
+def shell(host: Host, text: str, timeout_s: float = 90) -> str:
     done = host.exec(["/bin/bash", "-c", text], timeout_s=timeout_s)
     assert done.ok, f"{host.name}: {text}: exit {done.rc}: {done.stdout}{done.stderr}"
     return done.stdout
@@ -93,8 +93,9 @@ def shell(host: Host, text: str, timeout_s: float = 30) -> str:
 
 def acceptance(fleet: Fleet, *words: str) -> dict[str, Any]:
     """Run the head node's command: what it said, the report and the jobs that it left, the nodes' states."""
-    done = fleet.head.exec(["python3", PROGRAM, *words, "--output", RESULTS], timeout_s=200)
+    done = fleet.head.exec(["python3", PROGRAM, *words, "--output", RESULTS], timeout_s=300)
     run_id = shell(fleet.head, f"ls -t {RESULTS} | grep -m1 -v history").strip()
+    shell(fleet.head, 'for n in {1..200}; do [ -n "$(squeue --noheader)" ] || break; sleep 0.2; done')  # completing
     jobs = shell(fleet.head, "squeue --noheader --states=all --format='%T %j'").splitlines()
     states = shell(fleet.head, "sinfo --noheader --Node --format='%N %T %E'").splitlines()
     report = json.loads(shell(fleet.head, f"cat {RESULTS}/{run_id}/report.json"))
@@ -157,7 +158,7 @@ def guide(fleet: Fleet) -> dict[str, list[Any]]:
     seen = {}
     for command in GUIDE:
         for _ in range(GUIDE_TRIES):
-            done = fleet.head.exec(["su", "-", "ubuntu", "-c", command], timeout_s=40)
+            done = fleet.head.exec(["su", "-", "ubuntu", "-c", command], timeout_s=60)
             seen[command] = [done.rc, done.stdout + done.stderr]
             if done.ok:
                 break

@@ -49,7 +49,7 @@ def test_the_runbooks_job_is_submitted_and_read(slurm: LoopbackSlurm, tmp_path: 
     job = re.fullmatch(r"Submitted batch job (\d+)\n", said.stdout)
     assert job is not None, said.stdout
     ask = ["squeue", "--noheader", "--states=all", f"--job={job[1]}", "--format=%T"]
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while (state := slurm.call(*ask).strip()) != "COMPLETED":
         assert time.monotonic() < until, state
         time.sleep(0.1)

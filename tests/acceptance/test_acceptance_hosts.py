@@ -17,11 +17,12 @@ REPOSITORY = HERE.parents[1]
 TOOLS = REPOSITORY / ".rehearsal-tools"
 UNSHARE = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
 ENGINE = 'mount -t tmpfs run /run && exec "$@"'
-LIMIT_S = 390
+LIMIT_S = 800
 NODES = [f"gpu-{number}" for number in range(1, 9)]
 
 pytestmark = [
     pytest.mark.hosts,
+    pytest.mark.timeout(900),
     pytest.mark.slow,
     pytest.mark.skipif(
         os.geteuid() != 0 or shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin") is None,

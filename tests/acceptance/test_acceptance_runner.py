@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from conftest import REPOSITORY, Finished, LoopbackSlurm, loopback_slurm, make_programs, make_scenario
 
-from tests.loopback_slurm import free_ports
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.hosts
 Run = Callable[..., Finished]
 SLOW_3 = 'for node in "${nodes[@]}"; do [[ $node != gpu-3 ]] || algbw=5; done'
 
 
-def until(true: Callable[[], Any], seconds: float = 60) -> None:
+def until(true: Callable[[], Any], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
@@ -58,7 +58,7 @@ def running(slurm: LoopbackSlurm, scenario: dict[str, Any], folder: Path) -> Ite
         yield runner
     finally:
         runner.kill()
-        runner.communicate(timeout=10)
+        runner.communicate(timeout=60)
 
 
 def jobs(slurm: LoopbackSlurm, state: str = "all") -> dict[str, str]:
@@ -84,15 +84,23 @@ def resume(slurm: LoopbackSlurm, folder: Path) -> Finished:
     return finished(command(slurm, "run", "--resume", str(directory)), folder / "runs")
 
 
+def gated(folder: Path) -> tuple[dict[str, Any], Path]:
+    """A scenario whose programs wait for a file, and the file."""
+    go = folder / "go"
+    programs = make_programs(folder / "build", f"until [[ -e '{go}' ]]; do sleep 0.5; done")
+    return make_scenario(nccl_tests_paths=programs), go
+
+
 def test_killed_runner_goes_on_with_the_job_it_had(slurm: LoopbackSlurm, tmp_path: Path) -> None:
-    scenario = make_scenario(nccl_tests_paths=make_programs(tmp_path / "build", "sleep 3"))
+    scenario, go = gated(tmp_path)
     with running(slurm, scenario, tmp_path) as runner:
         until(lambda: of_run(slurm, tmp_path, "R") and run_record(tmp_path)["tests"][0]["job_id"])
         second = command(slurm, "run", "--resume", str(next((tmp_path / "runs").glob("*-train*"))))
         assert second.returncode == 3
         assert "another runner works in it" in second.stdout
         runner.send_signal(signal.SIGKILL)
-        runner.wait(10)
+        runner.wait(60)
+    go.touch()
     done = resume(slurm, tmp_path)
     assert (done.code, last_line(done)) == (0, "[RESULT] SUCCESS"), done.out
     assert "going on with job" in done.out
@@ -104,15 +112,16 @@ def test_killed_runner_goes_on_with_the_job_it_had(slurm: LoopbackSlurm, tmp_pat
 
 def test_killed_before_it_noted_its_job(slurm: LoopbackSlurm, tmp_path: Path) -> None:
     """The moment between sbatch and the note: the job is found by its name."""
-    scenario = make_scenario(nccl_tests_paths=make_programs(tmp_path / "build", "sleep 3"))
+    scenario, go = gated(tmp_path)
     with running(slurm, scenario, tmp_path) as runner:
         until(lambda: of_run(slurm, tmp_path, "R") and run_record(tmp_path)["tests"][0]["job_id"])
         runner.send_signal(signal.SIGKILL)
-        runner.wait(10)
+        runner.wait(60)
     path = next((tmp_path / "runs").glob("*/run.json"))
     record = json.loads(path.read_text())
     record["tests"][0]["job_id"] = None
     path.write_text(json.dumps(record))
+    go.touch()
     done = resume(slurm, tmp_path)
     assert done.code == 0, done.out
     assert of_run(slurm, tmp_path) == ["acceptance-all_reduce"]
@@ -123,7 +132,7 @@ def test_killed_in_the_search_goes_on_after_the_last_round(slurm: LoopbackSlurm,
     with running(slurm, scenario, tmp_path) as runner:
         until(lambda: (run_record(tmp_path).get("locate") or {}).get("results"))
         runner.send_signal(signal.SIGKILL)
-        runner.wait(10)
+        runner.wait(60)
     before = run_record(tmp_path)["locate"]["results"]
     done = resume(slurm, tmp_path)
     assert done.code == 1, done.out
@@ -160,7 +169,7 @@ def test_slurmctld_that_is_started_anew_is_survived(slurm: LoopbackSlurm, tmp_pa
 
 def test_node_that_dies_under_the_job_is_named(slurm: LoopbackSlurm, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    scenario = make_scenario(nccl_tests_paths=make_programs(tmp_path / "build", f"touch '{started}'\nsleep 30"))
+    scenario = make_scenario(nccl_tests_paths=make_programs(tmp_path / "build", f"touch '{started}'\nsleep 60"))
     try:
         with running(slurm, scenario, tmp_path) as runner:
             until(started.exists)
@@ -215,11 +224,11 @@ def test_program_is_found_inside_a_container(
     host_root = f"{root.st_dev}:{root.st_ino}" if host_root == "same" else host_root
     where = [str(tmp_path) if one == "DIR" else one for one in directories]
     argv = ["bash", str(FINDER), "some_perf", host_root, *where, "--", "-b", "8"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code
     assert said in done.stdout
     quiet = subprocess.run(
-        argv, capture_output=True, text=True, timeout=20, check=False, env={**os.environ, "SLURM_PROCID": "1"}
+        argv, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "SLURM_PROCID": "1"}
     )
     assert (quiet.returncode, quiet.stdout) == (code, done.stdout if code == 0 else "")
 
@@ -239,7 +248,7 @@ def test_the_program_that_joins_ranks_is_preferred_and_one_without_its_libraries
 
     def run(*places: str) -> str:
         argv = ["bash", str(FINDER), "some_perf", "1:2", *places, "--"]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False, env=env).stdout
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=env).stdout
 
     host, image = str(folders["host"]), str(folders["image"])
     assert run(host, image) == "some_perf_mpi\n"
@@ -356,7 +365,7 @@ class Accounting:
         root, data = cluster.root, cluster.root / "mariadb"
         install = ["mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={data}", "--skip-test-db"]
         subprocess.run(
-            [*install, "--auth-root-authentication-method=normal"], check=True, capture_output=True, timeout=60
+            [*install, "--auth-root-authentication-method=normal"], check=True, capture_output=True, timeout=180
         )
         socket = ["--no-defaults", f"--socket={root}/mysql.sock"]
         with (root / "log/mariadb.log").open("wb") as log:
@@ -370,12 +379,12 @@ class Accounting:
                 stderr=log,
             )
         ping = ["mariadb-admin", *socket, "ping"]
-        until(lambda: subprocess.run(ping, capture_output=True, timeout=10, check=False).returncode == 0, 30)
+        until(lambda: subprocess.run(ping, capture_output=True, timeout=60, check=False).returncode == 0)
         statement = (
             "create database slurm_acct_db; create user slurm@127.0.0.1 identified by 'test';"
             " grant all on slurm_acct_db.* to slurm@127.0.0.1"
         )
-        subprocess.run(["mariadb", *socket, "-e", statement], check=True, timeout=20)
+        subprocess.run(["mariadb", *socket, "-e", statement], check=True, timeout=60)
         conf = root / "etc/slurmdbd.conf"
         conf.write_text(
             f"AuthType=auth/munge\nAuthInfo=socket={root}/munge/socket\nDbdHost=localhost\nDbdAddr=127.0.0.1\n"
@@ -385,7 +394,7 @@ class Accounting:
         )
         conf.chmod(0o600)
         subprocess.run(["slurmdbd"], check=True, timeout=30, env={**os.environ, "SLURM_CONF": str(conf)})
-        until(lambda: "listening" in (root / "log/slurmdbd.log").read_text() or _answers(self.port + 1), 30)
+        until(lambda: "listening" in (root / "log/slurmdbd.log").read_text() or _answers(self.port + 1))
 
     def stop(self) -> None:
         if self._database is not None:
@@ -403,7 +412,7 @@ def _answers(port: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(any(shutil.which(name) is None for name in DATABASE), reason="needs MariaDB and slurmdbd")
 def test_accounting_answers_for_a_job_that_slurm_has_forgotten(tmp_path: Path) -> None:
-    accounting = Accounting(free_ports(2, away_from=500))
+    accounting = Accounting(free_ports(2))
     more = (
         "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
         "AccountingStoragePass=ROOT/munge/socket\n"
@@ -411,14 +420,14 @@ def test_accounting_answers_for_a_job_that_slurm_has_forgotten(tmp_path: Path) -
     )
     try:
         with loopback_slurm(2, more, accounting.start) as slurm:
-            scenario = make_scenario(nodes=2, nccl_tests_paths=make_programs(tmp_path / "build", "sleep 2"))
+            scenario = make_scenario(nodes=2, nccl_tests_paths=make_programs(tmp_path / "build", "sleep 5"))
             scenario["limits"][0]["nodes"] = 2
             with running(slurm, scenario, tmp_path) as runner:
                 until(lambda: of_run(slurm, tmp_path, "R") and run_record(tmp_path)["tests"][0]["job_id"])
                 runner.send_signal(signal.SIGKILL)
-                runner.wait(10)
+                runner.wait(60)
             job = str(run_record(tmp_path)["tests"][0]["job_id"])
-            until(lambda: job not in jobs(slurm), 90)
+            until(lambda: job not in jobs(slurm))
             status = next((tmp_path / "runs").glob("*/all_reduce.status"))
             assert status.read_text() == "exit=0\n"
             status.unlink()

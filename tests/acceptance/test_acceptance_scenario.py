@@ -138,10 +138,10 @@ def test_script_quotes_values_and_asks_for_gpus(tmp_path: Path) -> None:
     assert "export NCCL_DEBUG=INFO\n" in script
     path = tmp_path / "x.sbatch"
     path.write_text(script)
-    subprocess.run(["bash", "-n", str(path)], check=True, timeout=10)
+    subprocess.run(["bash", "-n", str(path)], check=True, timeout=60)
     line = next(line for line in script.splitlines() if line.startswith("export NCCL_ALGO"))
     argv = ["bash", "-c", f'{line}; printf %s "$NCCL_ALGO"']
-    shown = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True)
+    shown = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     assert shown.stdout == "Ring; $(touch /tmp/x) 'y'"
 
 

@@ -71,7 +71,7 @@ class Site:
         return "slipway-status:" + base64.b64encode(zlib.compress(json.dumps(value).encode())).decode() + "\n"
 
     def serve(self, request: ResourceRequest) -> ResourceResult:
-        self.gate.wait(30)
+        self.gate.wait(120)
         if self.failure and request.request_type != "Delete":
             raise ResourceFailed(self.failure)
         return ResourceResult("rehearsal", {"headNode.instanceId": self.instance})
@@ -97,4 +97,4 @@ class Site:
             body = json.dumps(template)
             self.aws.clients("cloudformation").create_stack(StackName=f"rehearsal-{part}", TemplateBody=body)
             if wait:
-                self.aws.stacks.wait_idle(10)
+                assert self.aws.stacks.wait_idle(120)

@@ -15,7 +15,7 @@ from rehearsal.cloud.model import CloudEvent
 from rehearsal.cloud.server import EmbeddedAws
 
 REGION = "us-east-1"
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Deployer:
@@ -93,9 +93,9 @@ def eventually() -> Callable[[Callable[[], bool]], None]:
     """Wait, bounded, until something is true."""
 
     def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not condition():
-            assert time.monotonic() < deadline, "did not become true within 10 s"
+            assert time.monotonic() < deadline, "did not become true within 60 s"
             time.sleep(0.02)
 
     return wait

@@ -41,7 +41,7 @@ def test_a_command_runs_while_it_is_asked_for(
 
     def runner(instance: str, commands: list[str], timeout_s: float) -> tuple[int, str, str]:
         got.append((instance, commands, timeout_s))
-        gate.wait(10)
+        gate.wait(120)
         return 1, "out\n[RESULT] FAILURE: gpu-3\n", "err"
 
     aws.set_ssm_runner(runner)
@@ -96,7 +96,7 @@ def test_unknown_commands_and_documents_are_refused(ssm: Any) -> None:
 def post(url: str, body: bytes | None) -> int:
     try:
         request = urllib.request.Request(url, data=body)  # noqa: S310 (our own http address)
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 (our own http address)
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 (our own http address)
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -103,7 +103,7 @@ def change_stacks(aws: EmbeddedAws, out: Path) -> None:
         if changed:
             api.update_stack(StackName=f"rehearsal-{part}", TemplateBody=json.dumps(template), RoleARN=role,
                              Capabilities=["CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"])  # fmt: skip
-            assert aws.stacks.wait_idle(60)
+            assert aws.stacks.wait_idle(120)
             assert aws.stacks.find(f"rehearsal-{part}").status == "UPDATE_COMPLETE"
 
 
@@ -135,9 +135,9 @@ def remove_kept(aws: EmbeddedAws) -> None:
         ec2.delete_volume(VolumeId=volume["VolumeId"])
     for system in fsx.describe_file_systems()["FileSystems"]:
         fsx.delete_file_system(FileSystemId=system["FileSystemId"])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while fsx.describe_file_systems()["FileSystems"]:
-        assert time.monotonic() < deadline, "the file system is not gone after 30 s"
+        assert time.monotonic() < deadline, "the file system is not gone after 120 s"
         time.sleep(0.1)
     groups = ec2.describe_security_groups()["SecurityGroups"]
     for kept in [group["GroupId"] for group in groups if group["Description"] == "FSx for Lustre and its clients"]:

@@ -183,7 +183,7 @@ def test_cloudformation_acts_with_the_role_of_the_stack(account: EmbeddedAws) ->
     template = json.dumps({"Resources": {"G": {"Type": "AWS::Logs::LogGroup"}, "B": {"Type": "AWS::S3::Bucket"}}})
     cloudformation = account.clients("cloudformation")
     cloudformation.create_stack(StackName="s", TemplateBody=template, RoleARN=f"arn:aws:iam::{ACCOUNT}:role/making")
-    assert account.stacks.wait_idle(20)
+    assert account.stacks.wait_idle(120)
     events = cloudformation.describe_stack_events(StackName="s")["StackEvents"]
     failed = {event["LogicalResourceId"]: event["ResourceStatusReason"] for event in events
               if event["ResourceStatus"] == "CREATE_FAILED"}  # fmt: skip

@@ -26,7 +26,7 @@ def test_create_answers_before_the_work_is_done(aws: EmbeddedAws, deployer: Depl
     gate = threading.Event()
 
     def handler(request: ResourceRequest) -> ResourceResult:
-        gate.wait(10)
+        gate.wait(120)
         return ResourceResult("x")
 
     aws.register_custom_resource("Custom::Gate", handler)

@@ -91,7 +91,7 @@ def cluster(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
                 {"Key": "parallelcluster:cluster-name", "Value": settings.name},
             ],
         )
-        assert aws.stacks.wait_idle(10)
+        assert aws.stacks.wait_idle(120)
         start_head_node(made)
         start_fleet(aws, settings.name)
         yield made

@@ -192,7 +192,7 @@ def test_silence_ends_in_time(aws: Any, settings_of: Make, monkeypatch: pytest.M
     quiet = threading.Event()
 
     def silent(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes] | None:
-        quiet.wait(20)
+        quiet.wait(120)
         return error("TooLate")(environ, start_response)
 
     aws.before = [silent]
@@ -201,23 +201,24 @@ def test_silence_ends_in_time(aws: Any, settings_of: Make, monkeypatch: pytest.M
     began = time.monotonic()
     answers = asked(settings_of(CPU))
     quiet.set()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert answers.why_not["ebs:gp3"] == "pricing:GetProducts did not answer in time"
 
 
-def test_all_questions_are_asked_at_once(aws: Any, settings_of: Make) -> None:
-    """Each answer takes 0.4 s; one after the other they would take more than 3 s."""
-
-    def slow(environ: dict[str, Any], start_response: Callable[..., Any]) -> None:
-        time.sleep(0.4)
-
-    aws.before = [slow]
+def test_all_questions_are_asked_at_once(aws: Any, settings_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No question is answered before the last one has come."""
     settings = settings_of(CPU, "")
-    asked(settings)  # boto3's first clients take a second
-    began = time.monotonic()
-    answers = asked(settings)
-    assert len(answers.prices) >= 7
-    assert time.monotonic() - began < 0.4 * len(answers.prices)
+    assert len(asked(settings).prices) >= 7
+    all_have_come = threading.Barrier(len(aws.requests), timeout=60)
+
+    def wait(environ: dict[str, Any], start_response: Callable[..., Any]) -> None:
+        all_have_come.wait()
+
+    monkeypatch.setattr(preflight_aws, "READ_TIMEOUT_S", 90)
+    monkeypatch.setattr(preflight_aws, "CALL_TIMEOUT_S", 90)
+    aws.before = [wait]
+    assert len(asked(settings).prices) >= 7
+    assert not all_have_come.broken
 
 
 def test_nobody_there(no_credentials: None, settings_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +258,7 @@ def test_without_credentials_the_metadata_service_holds_nobody_up(silent_metadat
     began = time.monotonic()
     with pytest.raises(Unasked, match="no AWS credentials were found"):
         connect("us-east-1")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25  # a single try of the site's takes 30 s
 
 
 def test_a_profile_that_does_not_exist(no_credentials: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_ports
 
 SUITE = Path(__file__).parents[2] / "gpusuite"
 PYTHON = os.environ.get("SLIPWAY_GPU_SUITE", "python3")
@@ -89,12 +90,6 @@ def test_a_rank_that_does_not_arrive_is_named() -> None:
     assert "init did not end within 8 s on rank 0: ranks 1 did not arrive" in result(done)
 
 
-def free_port() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
-
-
 def of_srun(rank: int) -> Mapping[str, str]:
     names = {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NTASKS": 2, "SLURM_STEP_NODELIST": "localhost"}
     return {name: str(value) for name, value in names.items()}
@@ -107,7 +102,7 @@ def of_mpirun(rank: int) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("launcher", [of_srun, of_mpirun])
 def test_one_task_a_gpu_without_a_launcher(launcher: Any, tmp_path: Path) -> None:
-    port = free_port()
+    port = str(free_ports(1))
     argv = [str(Path(PYTHON).absolute()), str(SUITE / "ddp_tests.py"), "--cpu", "--iters", "2", "--numel", "500"]
     argv += ["--report-dir", str(tmp_path), "--expect-gpus", "2"]
     ranks = [

@@ -42,14 +42,14 @@ def fleet(run_dir: str, tools_dir: str, **more: Any) -> Fleet:
     return Fleet(Path(run_dir), CIDR, GATEWAY, tools_dir=Path(tools_dir), **more)
 
 
-def shell(host: Any, text: str, timeout_s: float = 30) -> str:
+def shell(host: Any, text: str, timeout_s: float = 90) -> str:
     done = host.exec(["/bin/bash", "-c", text], timeout_s=timeout_s)
     return str(done.stdout if done.ok else f"rc {done.rc}: {done.stdout}{done.stderr}").strip()
 
 
 def all_reduce(one: Fleet, size: str) -> dict[str, Any]:
     srun = ["srun", "--nodes=2", "--ntasks-per-node=8", "--gpus-per-node=8", "--exclusive"]
-    done = one.head.exec([*srun, PERF, "-b", size, "-e", size, "-n", "2", "-w", "1", "-g", "1"], timeout_s=60)
+    done = one.head.exec([*srun, PERF, "-b", size, "-e", size, "-n", "2", "-w", "1", "-g", "1"], timeout_s=120)
     rows = [line.split() for line in done.stdout.splitlines() if re.match(r" +\d", line)]
     return {"rc": done.rc, "rows": rows, "out": done.stdout, "err": done.stderr[-500:]}
 
@@ -63,11 +63,11 @@ def actions(one: Fleet) -> dict[str, Any]:
     s3.put_object(Bucket="assets", Key="a.sh", Body=SCRIPT.encode())
     lines: list[str] = []
     given = {"OnNodeConfigured": {"Script": "s3://assets/a.sh", "Args": ["head", "two words; $(id)"]}}
-    run_custom_actions(one.head, given, s3, lines.append, timeout_s=30)
+    run_custom_actions(one.head, given, s3, lines.append, timeout_s=90)
     answer: dict[str, Any] = {"lines": lines, "aws": shell(one.head, "aws s3 ls s3://assets/")}
     given["OnNodeConfigured"]["Args"] = ["compute"]
     try:
-        run_custom_actions(one.computes[0], given, s3, lines.append, timeout_s=30)
+        run_custom_actions(one.computes[0], given, s3, lines.append, timeout_s=90)
     except NodeFailed as error:
         answer["failed"] = {"host": error.host, "step": error.step, "rc": error.rc, "text": str(error)}
     server.stop()
@@ -83,7 +83,7 @@ def faults(one: Fleet) -> dict[str, Any]:
     return {
         "hosts": touched,
         "write": shell(one.head, "mkdir /fsx/scripts/x"),
-        "hang": one.computes[-1].exec(["mountpoint", "-q", "/fsx"], timeout_s=5).rc,
+        "hang": one.computes[-1].exec(["mountpoint", "-q", "/fsx"], timeout_s=60).rc,
         "others": shell(one.computes[0], "mountpoint -q /fsx && mkdir -p /fsx/scripts/x && echo free"),
     }
 
@@ -95,14 +95,14 @@ def cluster(run_dir: str, tools_dir: str) -> dict[str, Any]:
         one.write_slurm()
         one.head.put("/opt/slurm/etc/scripts/epilog.d/50_see", EPILOG, 0o755)
         one.start_slurm()
-        one.wait_idle(30)
+        one.wait_idle(90)
         first = one.computes[0]
         told: list[str] = []
         begin = time.monotonic()
         ended = first.stream(["/bin/bash", "-c", "echo one; setsid sleep 60 & exec sleep 60"], told.append, timeout_s=1)
         answer: dict[str, Any] = {
             "timeout": [ended.rc, ended.timed_out, told, time.monotonic() - begin, shell(first, "pgrep -c sleep")],
-            "state": shell(one.head, "systemctl is-system-running"),
+            "state": shell(one.head, "systemctl is-system-running --wait"),
             "units": shell(first, "systemctl list-units --state=running --plain --no-legend | cut -d' ' -f1"),
             "srun": sorted(shell(one.head, "srun -N2 --gpus-per-node=8 hostname").split()),
             "epilog": shell(
@@ -118,16 +118,19 @@ def cluster(run_dir: str, tools_dir: str) -> dict[str, Any]:
                 first, "cat /etc/parallelcluster/cfnconfig; readlink /etc/slurm; ls /dev/nvidia[0-9]* | wc -l"
             ),
             "env": shell(first, "env | grep -c REHEARSAL_TEST_SECRET"),
-            "gpu": shell(first, "dcgm-exporter & sleep 0.7; curl -s localhost:9400/metrics; kill %1"),
+            "gpu": shell(
+                first,
+                "dcgm-exporter & for n in {1..300}; do curl -sf localhost:9400/metrics && break; sleep 0.1; done; kill %1",
+            ),
             "healthy": all_reduce(one, "2M"),
         }
-        one.throttle("train-st-gpu-2", 60)
+        one.throttle("train-st-gpu-2", 20)
         answer["slow"] = all_reduce(one, "2M")
         one.throttle("train-st-gpu-2", None)
         answer["too_many"] = one.head.exec(
-            ["srun", "-N1", "-n9", "--gpus-per-node=8", PERF, "-b", "8"], timeout_s=30
+            ["srun", "-N1", "-n9", "--gpus-per-node=8", PERF, "-b", "8"], timeout_s=90
         ).rc
-        answer["wrong_use"] = one.head.exec(["srun", "-N1", "-n1", PERF, "-b", "1X"], timeout_s=30).rc
+        answer["wrong_use"] = one.head.exec(["srun", "-N1", "-n1", PERF, "-b", "1X"], timeout_s=90).rc
         answer["actions"] = actions(one)
         answer["faults"] = faults(one)
         answer["bridge"] = links("br-hosts")[0].split("link/ether ")[1].split()[0]

@@ -52,7 +52,7 @@ def start(scenario: str, run_dir: Path, tools: Path) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str], timeout_s: float = 90) -> Any:
+def finish(process: subprocess.Popen[str], timeout_s: float = 300) -> Any:
     try:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -67,16 +67,18 @@ def cluster(run_dir: Path, tools: Path) -> Any:
     return finish(start("cluster", run_dir, tools))
 
 
-def machines() -> set[int]:
-    """Process ids of every nspawn of this machine."""
-    return {int(path.name) for path in Path("/proc").glob("[0-9]*") if name_of(path) == "systemd-nspawn"}
+def machines(run_dir: Path) -> set[int]:
+    """Process ids of every nspawn of a fleet."""
+    return {int(path.name) for path in Path("/proc").glob("[0-9]*") if f"={run_dir}/" in nspawn(path)}
 
 
-def name_of(process: Path) -> str:
+def nspawn(process: Path) -> str:
+    """The arguments of a systemd-nspawn; empty for other processes."""
     try:
-        return (process / "comm").read_text().strip()[:14]
+        words = (process / "cmdline").read_text(errors="replace").split("\0")
     except OSError:
         return ""
+    return " ".join(words) if words[0].endswith("systemd-nspawn") else ""
 
 
 def groups(name: str) -> list[Path]:
@@ -133,7 +135,7 @@ def test_gpu_exporter_says_what_it_is(cluster: Any) -> None:
 def test_timeout_ends_all_that_the_command_started(cluster: Any) -> None:
     rc, timed_out, told, seconds, sleepers = cluster["timeout"]
     assert (rc, timed_out, told) == (124, True, ["one"])
-    assert seconds < 5
+    assert seconds < 30  # the command would take 60 s
     assert sleepers.splitlines()[0] in ("0", "rc 1: 0")
 
 
@@ -151,7 +153,7 @@ def test_all_reduce_prints_a_table(cluster: Any) -> None:
 def test_throttled_link_changes_the_figure(cluster: Any) -> None:
     assert cluster["slow"]["rc"] == 0, cluster["slow"]["err"]
     healthy_us, slow_us = (float(cluster[kind]["rows"][0][5]) for kind in ("healthy", "slow"))
-    floor_us = 2 * 15 / 16 * 2097152 * 8 / 60  # what the ring sends over one link, at 60 Mbit/s
+    floor_us = 2 * 15 / 16 * 2097152 * 8 / 20  # what the ring sends over one link, at 20 Mbit/s
     assert slow_us > 0.9 * floor_us
     assert slow_us > 2 * healthy_us
 
@@ -195,7 +197,7 @@ def test_stop_leaves_nothing(cluster: Any) -> None:
 
 
 def test_boots_that_cannot_succeed_say_why(tmp_path: Path, tools: Path) -> None:
-    told = finish(start("broken", tmp_path, tools), 30)
+    told = finish(start("broken", tmp_path, tools))
     assert "this machine lacks" in told["no tools"]
     assert str(tmp_path / "aws") in told["no tools"]
     assert "exactly one is needed" in told["no head"]
@@ -214,27 +216,30 @@ def two_fleets(tmp_path: Path, tools: Path) -> Iterator[list[tuple[subprocess.Po
     for process, _ in running:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def test_two_fleets_do_not_meet_and_a_killed_one_leaves_nothing(two_fleets: Any, tmp_path: Path) -> None:
-    (first, first_dir, first_told), (second, _, second_told) = two_fleets
+    (first, first_dir, first_told), (second, second_dir, second_told) = two_fleets
     assert (first_told["owner"], first_told["sleepers"]) == ("one\none", "1")
     assert (second_told["owner"], second_told["sleepers"]) == ("two\ntwo", "1")
-    before = machines()
+    assert len(machines(first_dir)) == len(machines(second_dir)) == 1
     first.send_signal(
         signal.SIGKILL
     )  # unshare dies, and with it the engine (--kill-child) and all of its PID namespace
-    first.wait(timeout=5)
-    deadline = time.monotonic() + 5
-    while len(before - machines()) < 1 and time.monotonic() < deadline:
+    first.wait(timeout=60)
+    deadline = time.monotonic() + 60
+    while machines(first_dir):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert len(before - machines()) == 1
+    assert len(machines(second_dir)) == 1
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
-    assert json.loads(second.communicate("", timeout=20)[0])["left"]["files"] == []
+    assert json.loads(second.communicate("", timeout=90)[0])["left"]["files"] == []
     assert [path.name for path in first_dir.iterdir()] in ([], ["hosts"])
     assert not any((first_dir / "hosts").glob("*")), "the tmpfs went with the namespace"
     left = groups(first_told["group"])
     assert left, "a killed engine cannot remove its control groups"
-    assert all(cgroups.remove_tree(top) for top in left), "they are empty, so a sweep can"
+    while not all(cgroups.remove_tree(top) for top in groups(first_told["group"])):
+        assert time.monotonic() < deadline, "they are empty, so a sweep can"
+        time.sleep(0.1)
     assert not groups(second_told["group"]), "a stopped fleet has removed its own"

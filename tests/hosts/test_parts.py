@@ -180,7 +180,7 @@ def test_host_name_that_is_none_is_refused(name: str) -> None:
         HostSpec(name, "10.0.0.1", "head", "m5.large", 2, 8192)
 
 
-def run_here(*argv: str, timeout_s: float = 5, lines: list[str] | None = None) -> Any:
+def run_here(*argv: str, timeout_s: float = 30, lines: list[str] | None = None) -> Any:
     return communicate(
         argv, env={"PATH": "/usr/bin:/bin"}, timeout_s=timeout_s, stdin=b"given\n", on_line=None if lines is None else lines.append, on_timeout=lambda _: None
     )  # fmt: skip
@@ -194,13 +194,13 @@ def test_command_answers_with_code_and_both_outputs() -> None:
 def test_command_that_takes_too_long_answers_124() -> None:
     done = run_here("sh", "-c", "echo begun; exec sleep 30", timeout_s=0.3)
     assert (done.rc, done.stdout, done.timed_out) == (124, "begun\n", True)
-    assert done.seconds < 3
+    assert done.seconds < 20
 
 
 def test_daemon_that_keeps_the_output_open_does_not_hold_the_answer() -> None:
-    done = run_here("sh", "-c", "sleep 2 & echo started")
+    done = run_here("sh", "-c", "sleep 40 & echo started")
     assert (done.rc, done.stdout) == (0, "started\n")
-    assert done.seconds < 1.5
+    assert done.seconds < 20
 
 
 def test_lines_are_told_whole_even_the_last_without_newline() -> None:

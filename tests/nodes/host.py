@@ -12,7 +12,7 @@ import subprocess
 import time
 from pathlib import Path
 
-BOOT_TIMEOUT_S = 30
+BOOT_TIMEOUT_S = 90  # two seconds on a quiet machine
 TRACE_INSIDE = "/dev/slipway-trace"  # below /dev: units with ProtectSystem=strict may write there too
 TRACE: Path | None = None
 """A folder with trace.sh as `env.sh` and a file `trace`, while the coverage of bash is measured (conftest.py)."""

@@ -121,7 +121,7 @@ class Registry:
         tags = f"/srv/storage/docker/registry/v2/repositories/{repository}/_manifests/tags"
         self.host.run(f"cp {tags}/{other}/current/link {tags}/{tag}/current/link")
 
-    def wait(self, condition: str, timeout: float = 30) -> None:
+    def wait(self, condition: str, timeout: float = 90) -> None:
         """Wait until a bash condition holds on the host."""
         end = time.monotonic() + timeout
         while self.host.run(condition, check=False).returncode != 0:

@@ -25,8 +25,8 @@ ip link set lo up
 ip address add 169.254.169.254/32 dev lo
 /usr/bin/python3 -m http.server --bind 169.254.169.254 80 >/dev/null 2>&1 &
 trap 'kill $!' EXIT
-ask() { setpriv --reuid=nobody --clear-groups curl --silent --output /dev/null --max-time 2 http://169.254.169.254/ && echo open || echo shut; }
-for _ in $(seq 50); do curl --silent --output /dev/null http://169.254.169.254/ && break; sleep 0.1; done
+ask() { setpriv --reuid=nobody --clear-groups curl --silent --output /dev/null --max-time 6 http://169.254.169.254/ && echo open || echo shut; }
+for _ in $(seq 300); do curl --silent --output /dev/null http://169.254.169.254/ && break; sleep 0.1; done
 """
 LOCK = """
 iptables --new-chain PARALLELCLUSTER_IMDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -118,9 +119,9 @@ def test_slurm_starts_only_jobs_that_can_finish(program: ModuleType) -> None:
         }
         _until(lambda: "JobState=RUNNING" in slurm.call("scontrol", "show", "job", jobs["short"]))
         for name in ("endless", "long"):
-            found = slurm.call("scontrol", "show", "job", jobs[name])
-            assert "JobState=PENDING" in found
-            assert "ReqNodeNotAvail" in found or "Reservation" in found
+            asked = ("scontrol", "show", "job", jobs[name])
+            _until(lambda asked=asked: re.search("ReqNodeNotAvail|Reservation", slurm.call(*asked)))
+            assert "JobState=PENDING" in slurm.call(*asked)
         assert "JobState=RUNNING" in slurm.call("scontrol", "show", "job", running)
         _until(lambda: "slipway: the capacity block of partition train ends" in log.read_text())
         extended = {ID: now + 86_400}
@@ -130,7 +131,7 @@ def test_slurm_starts_only_jobs_that_can_finish(program: ModuleType) -> None:
         subprocess.run(["scancel", running, *jobs.values()], env=slurm.env, check=True, timeout=30)
 
 
-def _until(seen: Callable[[], bool], seconds: float = 60) -> None:
+def _until(seen: Callable[[], object], seconds: float = 120) -> None:
     until = time.monotonic() + seconds
     while not seen():
         assert time.monotonic() < until
@@ -161,5 +162,5 @@ def test_the_head_node_announces_the_end_in_shells_and_to_slurm(host: Host) -> N
     assert shown.count("slipway: the capacity block of partition train ends") == 1
     host.put("/usr/local/bin/aws", b"#!/bin/sh\necho 'Unable to locate credentials' >&2\nexit 253\n", 0o755)
     host.run("systemctl start slipway-block-end.service; test -s /run/slipway/block-end")
-    journal = host.run("journalctl --unit slipway-block-end.service --output cat").stdout
+    journal = host.run("journalctl --sync; journalctl --unit slipway-block-end.service --output cat").stdout
     assert "is not announced anew: Unable to locate credentials" in journal

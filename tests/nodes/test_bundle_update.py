@@ -345,7 +345,7 @@ echo '10.99.0.1 head gpu-1' >>/etc/hosts
 mkdir -p /etc/slurm /var/spool/slurmctld /var/spool/slurmd /run/munge
 chown munge:munge /run/munge /etc/munge/munge.key
 { runuser -u munge -- munged --force && slurmctld && slurmd -N gpu-1; } >/srv/slurm.log 2>&1 </dev/null
-for try in $(seq 100); do [ "$(sinfo -h -o %T)" != idle ] || exit 0; sleep 0.1; done
+for try in $(seq 600); do [ "$(sinfo -h -o %T)" != idle ] || exit 0; sleep 0.1; done
 sinfo; tail /srv/slurm.log /var/log/slurmctld.log /var/log/slurmd.log; exit 1
 """
 
@@ -358,7 +358,7 @@ def slurm(machine: Host) -> Host:
 
 
 UPDATE = "/opt/slipway/current/nodes/update/running-nodes.sh"
-WAIT = "for try in $(seq 200); do {0} && exit 0; sleep 0.1; done; sinfo; squeue; cat /fsx/logs/slipway/update-*; exit 1"
+WAIT = "for try in $(seq 600); do {0} && exit 0; sleep 0.1; done; sinfo; squeue; cat /fsx/logs/slipway/update-*; exit 1"
 
 
 @pytest.fixture

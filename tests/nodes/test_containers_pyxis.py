@@ -40,7 +40,9 @@ SelectTypeParameters=CR_CPU
 NodeName=head NodeAddr=10.9.9.1 CPUs=4
 PartitionName=all Nodes=head Default=YES
 """
-IDLE = "for i in $(seq 20); do timeout 2 sinfo -h -o %t | grep -qx idle && exit; sleep 0.2; done; tail /var/log/slurm*; exit 1"
+IDLE = "for i in $(seq 300); do timeout 5 sinfo -h -o %t | grep -qx idle && exit; sleep 0.2; done; tail /var/log/slurm*; exit 1"
+# srun may end before its slurmstepd has removed what the plug-in made.
+LEFT = 'for i in $(seq 300); do [ -n "$(find /run/pyxis -mindepth 2)" ] || break; sleep 0.1; done; find /run/pyxis -mindepth 2'
 # A small image: a shell, and what the check asks with.
 MAKE_IMAGE = f"""
 root=$(mktemp -d)
@@ -111,7 +113,7 @@ def test_job_runs_in_the_image_after_the_step(head: Host) -> None:
     assert "check::main" in inside.stdout
     assert "ID=probe" not in head.run("srun cat /etc/os-release").stdout
     # What the plug-in made for the job is gone with it.
-    assert head.run("find /run/pyxis -mindepth 2").stdout == ""
+    assert head.run(LEFT).stdout == ""
     # On a busy machine srun reports first that its job waits.
     checked = head.run(f"{CHECK} --partition all --nodes 1 {IMAGE}").stdout
     assert checked.splitlines()[-1] == "ok      head: inside the image (The probe)"
@@ -132,7 +134,9 @@ def test_nccl_tests_of_the_image_run_in_it(head: Host) -> None:
 
 def test_named_containers_are_the_jobs_own(head: Host) -> None:
     """A later step of the job finds what an earlier one wrote; another job does not find the name."""
-    kept = f"srun --container-name=kept --container-image={IMAGE} sh -c 'echo mine >/kept'; srun --container-name=kept cat /kept"
+    # --quiet: while a step completes, srun reports that it waits for the nodes.
+    step = "srun --quiet --container-name=kept"
+    kept = f"{step} --container-image={IMAGE} sh -c 'echo mine >/kept'; {step} cat /kept"
     head.put("/srv/job", f"#!/bin/bash\n{kept}\n".encode(), 0o755)
     assert head.run("salloc --quiet bash /srv/job").stdout == "mine\n"
     done = head.run("srun --container-name=kept true", check=False)
@@ -143,7 +147,7 @@ def test_named_containers_are_the_jobs_own(head: Host) -> None:
 def test_flags_of_a_containers_name(head: Host) -> None:
     """`create` makes a container, `exec` joins a running one, `no_exec` never does: args.c of pyxis 0.15 to 0.24."""
     start = f"srun --overlap --container-image={IMAGE} --container-mounts=/srv:/of-the-first --container-name=kept"
-    wait = "for i in $(seq 50); do grep -q up /srv/up && break; sleep 0.1; done"
+    wait = "for i in $(seq 300); do grep -q up /srv/up && break; sleep 0.1; done"
     commands = (
         f"{start}:create sh -c 'echo up >/of-the-first/up; read line </of-the-first/end' & {wait}",
         "srun --overlap --container-name=kept:exec --container-mounts=/etc:/more stat /of-the-first/up /more",
@@ -257,7 +261,8 @@ def test_node_whose_slurmd_has_no_plugin_stack_is_found(head: Host) -> None:
     # As a configless slurmd: its own copy of the configuration, without plugstack.conf. The job then runs on the node.
     head.run(
         "mkdir -p /srv/own; cp /opt/slurm/etc/slurm.conf /srv/own; systemctl stop slurmd; "
-        "systemd-run --quiet --unit=own-slurmd --setenv=SLURM_CONF=/srv/own/slurm.conf slurmd -D; " + IDLE
+        "systemd-run --quiet --unit=own-slurmd --setenv=SLURM_CONF=/srv/own/slurm.conf slurmd -D; "
+        'for i in $(seq 300); do [ -z "$(ss -Hltn sport = :6818)" ] || break; sleep 0.1; done; ' + IDLE
     )
     done = head.run(f"{CHECK} {IMAGE}", check=False)
     head.run("systemctl stop own-slurmd; systemctl start slurmd")

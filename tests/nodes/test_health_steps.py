@@ -59,8 +59,15 @@ def change(host: Host, **state: Any) -> None:
     host.put(f"/{hardware.STATE}", json.dumps({**given, **state}).encode())
 
 
+# Without the timer, whose run may have begun before a test changed what it looks at.
+ALONE = (
+    "systemctl stop slipway-health.timer; "
+    "while [ $(systemctl is-active slipway-health.service) = activating ]; do sleep 0.1; done"
+)
+
+
 def run_health(host: Host) -> dict[str, Any]:
-    host.run("systemctl start slipway-health.service")
+    host.run(f"{ALONE}; systemctl start slipway-health.service")
     told: dict[str, Any] = json.loads(host.run("cat /var/lib/slipway/health.json").stdout)
     return told
 
@@ -99,6 +106,7 @@ def test_health_is_judged_by_a_timer(p5: Host) -> None:
 
 
 def test_broken_gpu_is_drained_by_the_unit(p5: Host) -> None:
+    p5.run(ALONE)
     change(p5, gpu={"3": {"volatile_uncorrectable": 12}})
     told = run_health(p5)
     change(p5, gpu={})
@@ -254,8 +262,8 @@ def test_with_real_slurm(p5: Host) -> None:
     p5.run(START_SLURM)
     export = "export SLURM_CONF=/opt/slurm/etc/slurm.conf"
     reason = "slipway: gpu 3: 12 uncorrectable ECC errors (limit 0 errors, no flag)"
+    p5.run(f"{ALONE}; rm -rf /run/slipway/health")
     change(p5, gpu={"3": {"volatile_uncorrectable": 12}})
-    p5.run("rm -rf /run/slipway/health; systemctl stop slipway-health.timer")
 
     p5.run(f"{export}; scontrol update nodename=head state=drain reason='admin: my own'")
     assert run_health(p5)["action"].replace("*", "") == "out of service already: drained (admin: my own)"

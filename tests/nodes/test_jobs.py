@@ -52,7 +52,9 @@ def left(host: Host) -> set[str]:
 
 
 def leave_process(host: Host, script: str) -> None:
-    host.run(f"{AS_USER} setsid bash -c '{script}' >/dev/null 2>&1 </dev/null & sleep 0.3")
+    """Start a script of the user, and wait until it has opened the GPU, or become `sleep` without one."""
+    ready = '[ -e /proc/$!/fd/5 ] || [ "$(cat /proc/$!/comm)" = sleep ]'
+    host.run(f"{AS_USER} setsid bash -c '{script}' >/dev/null 2>&1 </dev/null & until {ready}; do sleep 0.05; done")
 
 
 def processes(host: Host) -> int:
@@ -89,7 +91,7 @@ def test_slurm_that_does_not_answer_ends_nothing_and_the_epilog_is_good(job: Hos
     leave_process(job, "exec 5</dev/nvidia0; exec sleep 60")
     begun = time.monotonic()
     job.run(END)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 45  # 10 s for squeue; it would sleep 60 s
     assert processes(job) == 1
     assert "nccl-x" in left(job)
 
@@ -100,7 +102,7 @@ def test_orphans_that_hold_a_gpu_are_ended_also_those_that_ignore_the_signal(job
     assert processes(job) >= 2
     job.run(END)
     assert "left process" in job.run("cat /var/log/slipway/jobs.log").stdout
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while job.run("pgrep --full 'while :; do sleep 1'", check=False).stdout and time.monotonic() < deadline:
         time.sleep(0.2)
     assert job.run("pgrep --full 'while :; do sleep 1'", check=False).stdout == ""

@@ -177,6 +177,7 @@ echo "rounds $round"
 """
 
 
+@pytest.mark.timeout(900)
 def test_the_head_nodes_setup_killed_at_moments_of_the_clock(node: Host) -> None:
     name_bundle(node, "bundle", pack(bundle_files()))
     node.run(
@@ -184,7 +185,7 @@ def test_the_head_nodes_setup_killed_at_moments_of_the_clock(node: Host) -> None
         "/etc/systemd/system/slipway-* /etc/systemd/system/*.wants/slipway-* /usr/local/bin/acceptance "
         "/usr/local/libexec /var/lib/prometheus/slipway /var/cache/slipway; systemctl daemon-reload"
     )
-    out = node.run(CLOCK.replace("HEAD", HEAD), timeout=400).stdout
+    out = node.run(CLOCK.replace("HEAD", HEAD), timeout=800).stdout
     assert int(out.split("rounds ")[1].split()[0]) > 3
     assert node.run("curl -sf http://127.0.0.1:9090/-/ready").stdout.startswith("Prometheus")
     assert "step headnode/60-acceptance ok" in node.run("cat /var/log/slipway/setup.log").stdout

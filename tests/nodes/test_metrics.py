@@ -177,8 +177,8 @@ def test_tool_that_hangs_keeps_the_next_run_from_starting_another(tmp_path: Path
     (tmp_path / "bin/lctl").chmod(0o755)
     path = f"{tmp_path}/bin:{os.environ['PATH']}"
     try:
-        assert "no answer within 0.5 s" in collect(tmp_path, "--timeout", "0.5", path=path).stderr
-        assert "still hangs" in collect(tmp_path, "--timeout", "0.5", path=path).stderr
+        assert "no answer within 2.5 s" in collect(tmp_path, "--timeout", "2.5", path=path).stderr
+        assert "still hangs" in collect(tmp_path, "--timeout", "2.5", path=path).stderr
         assert len((tmp_path / "pids").read_text().split()) == 1
     finally:
         for pid in (tmp_path / "pids").read_text().split():
@@ -199,9 +199,9 @@ def test_reader_that_hangs_is_bounded_and_its_old_metrics_go(node: Path) -> None
     stats = node / "proc/fs/lustre/llite/abcd-ffff8881/stats"
     stats.unlink()
     os.mkfifo(stats)  # nobody writes to it: opening it hangs, as a file of a dead server does
-    done = collect(node, "--timeout", "0.3")
+    done = collect(node, "--timeout", "2.5")  # time for the other reader
     assert done.returncode == 0
-    assert "lustre: no answer within 0.3 s" in done.stderr
+    assert "lustre: no answer within 2.5 s" in done.stderr
     assert not (node / "out/slipway-lustre.prom").exists()
     up = samples(node / "out/slipway-node-collectors.prom")
     assert up['slipway_collector_up{collector="lustre"}'] == 0
@@ -373,7 +373,7 @@ def test_gpus(gres: str, number: int) -> None:
 def test_slurm_that_hangs_is_bounded_and_told(slurm: Path) -> None:
     ask(slurm)
     (slurm / "bin/squeue").write_text("#!/bin/sh\nexec sleep 60\n")
-    done = ask(slurm, "--timeout", "0.5")
+    done = ask(slurm, "--timeout", "2.5")
     assert done.returncode == 0
     assert "squeue" in done.stderr
     assert "Traceback" not in done.stderr

@@ -351,7 +351,7 @@ def test_killed_midway_then_run_again_is_as_if_nothing_had_been(built: Host, fre
     fresh.run("mkfifo /srv/gate; mv /usr/local/cuda/bin/nvcc /usr/local/cuda/bin/nvcc.real")
     fresh.put("/usr/local/cuda/bin/nvcc", BLOCK, 0o755)
     fresh.run(f"systemd-run --quiet --collect --unit=build {GUIDE}")
-    fresh.run("for i in $(seq 300); do [ ! -s /srv/blocked ] || break; sleep 0.1; done; test -s /srv/blocked")
+    fresh.run("for i in $(seq 800); do [ ! -s /srv/blocked ] || break; sleep 0.1; done; test -s /srv/blocked")
     assert state(fresh)["state"] == "running"
     fresh.run("systemctl kill --signal=KILL build; mv /usr/local/cuda/bin/nvcc.real /usr/local/cuda/bin/nvcc")
     assert fresh.run(LEFT, check=False).stdout != ""

@@ -122,18 +122,18 @@ def test_acceptance_waits_for_a_build_under_way_and_says_so(head: Host) -> None:
     head.run("mv /usr/local/cuda/bin/nvcc /usr/local/cuda/bin/nvcc.real; mkfifo /srv/gate")
     head.put(
         "/usr/local/cuda/bin/nvcc",
-        b'#!/bin/bash\n[[ " $* " != *" -c "*device.cu* ]] || cat /srv/gate\nexec /usr/local/cuda/bin/nvcc.real "$@"\n',
+        b'#!/bin/bash\n[[ " $* " != *" -c "*device.cu* ]] || { : >/srv/building; cat /srv/gate; }\nexec /usr/local/cuda/bin/nvcc.real "$@"\n',
         0o755,
     )
     setting(head, ACCEPTANCE_SCENARIO="all-reduce", ACCEPTANCE_BUILD_WAIT_S="2")
-    head.run(STEP)
+    head.run(f"{STEP}; for i in $(seq 800); do [ ! -e /srv/building ] || break; sleep 0.1; done")
     late = head.run(RUN, check=False)
     setting(head, ACCEPTANCE_SCENARIO="all-reduce", ACCEPTANCE_BUILD_WAIT_S="90")
     out = head.run(
         f"({RUN} >/srv/out 2>&1; echo $? >>/srv/out) & for i in $(seq 300); do grep -qs waiting /srv/out && break; sleep 0.1; done; "
         "cp /srv/out /srv/before; : >/srv/gate; wait; cat /srv/before; echo ---; cat /srv/out"
     ).stdout
-    head.run("mv /usr/local/cuda/bin/nvcc.real /usr/local/cuda/bin/nvcc; rm /srv/gate")
+    head.run("mv /usr/local/cuda/bin/nvcc.real /usr/local/cuda/bin/nvcc; rm /srv/gate /srv/building")
     assert late.returncode == 3
     assert (
         "nothing was measured: nccl-tests are not built after 2 s more (building NCCL 2.28.7-1 for sm_90" in late.stdout

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from nodes.metrics import remote_write
+from tests.ports import free_ports
 
 PATIENCE_S = 60.0
 CONFIG = """
@@ -46,12 +47,6 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.fixture
 def sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A Prometheus that sends to the receiver; its address."""
@@ -60,7 +55,7 @@ def sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         pytest.skip("needs Debian's package prometheus")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    port = free_port()
+    port = free_ports(1)
     (tmp_path / "prometheus.yml").write_text(CONFIG.format(port=port, server=server.server_port))
     (tmp_path / "node.env").write_text("AMP_REMOTE_WRITE_URL=https://aps.example/api/v1/remote_write\n")
     monkeypatch.setattr(remote_write.env, "NODE_ENV", tmp_path / "node.env")
@@ -72,7 +67,7 @@ def sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
         server.shutdown()
 
 
@@ -91,7 +86,7 @@ def test_samples_that_are_refused_are_counted_while_prometheus_is_ready(
 ) -> None:
     found = read_until("refused")
     assert found["refused"] > 0
-    assert urllib.request.urlopen(f"{sending}/-/ready", timeout=5).status == 200  # noqa: S310  (loopback)
+    assert urllib.request.urlopen(f"{sending}/-/ready", timeout=60).status == 200  # noqa: S310  (loopback)
     why = remote_write.refusal_in((tmp_path / "log").read_text())
     assert "400" in why or "series" in why
     assert "series limit of 10000000 exceeded" in why
@@ -122,9 +117,11 @@ def test_a_prometheus_that_does_not_answer(
 ) -> None:
     (tmp_path / "node.env").write_text("AMP_REMOTE_WRITE_URL=https://aps.example\n")
     monkeypatch.setattr(remote_write.env, "NODE_ENV", tmp_path / "node.env")
-    monkeypatch.setattr(remote_write, "API", f"http://127.0.0.1:{free_port()}/api/v1/query")
-    assert "Prometheus does not say what it sent" in (remote_write.read() or {})["error"]
-    assert remote_write.main([]) == 1
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: every connection is refused
+        monkeypatch.setattr(remote_write, "API", f"http://127.0.0.1:{taken.getsockname()[1]}/api/v1/query")
+        assert "Prometheus does not say what it sent" in (remote_write.read() or {})["error"]
+        assert remote_write.main([]) == 1
     assert "Connection refused" in capsys.readouterr().err
 
 

@@ -179,7 +179,7 @@ def test_the_head_node_knows_slurm_the_others_and_the_last_acceptance(head: Node
     ],
 )
 def test_a_slurm_that_does_not_answer(head: Node, monkeypatch: pytest.MonkeyPatch, script: str, said: str) -> None:
-    monkeypatch.setattr(head.program, "SLURM_TIMEOUT_S", 0.2 if "sleep" in script else 10)
+    monkeypatch.setattr(head.program, "SLURM_TIMEOUT_S", 0.2 if "sleep" in script else 60)
     put(head.root / "bin/sinfo", f"#!/bin/sh\n{script}\n")
     assert said in head.program.slurm()["error"]
 
@@ -193,7 +193,7 @@ def test_a_file_system_that_hangs_is_not_waited_for(
 ) -> None:
     put(head.root / "reader.py", reader)
     monkeypatch.setattr(head.program, "__file__", str(head.root / "reader.py"))
-    monkeypatch.setattr(head.program, "FSX_TIMEOUT_S", 0.2 if "sleep" in reader else 10)
+    monkeypatch.setattr(head.program, "FSX_TIMEOUT_S", 0.2 if "sleep" in reader else 60)
     found = head.program.whole()
     assert said in found["fsx_error"]
     assert (found["nodes"], found["acceptance"]) == ([], None)
@@ -271,7 +271,7 @@ ACCOUNTED += "AccountingStoragePort   = 6819"
             "echo 'sacctmgr: error: Sending PersistInit msg: Connection refused' >&2; exit 1",
             "slurmdbd at db-host:6819 does not answer: sacctmgr: error: Sending PersistInit msg: Connection refused",
         ),
-        (ACCOUNTED, "exec sleep 30", "sacctmgr did not answer within 0.5 s"),
+        (ACCOUNTED, "exec sleep 30", "sacctmgr did not answer within 2 s"),
     ],
 )
 def test_slurmdbd_is_asked_where_there_is_one(
@@ -280,6 +280,6 @@ def test_slurmdbd_is_asked_where_there_is_one(
     for name, script in (("scontrol", f"cat <<'X'\n{config}\nX"), ("sacctmgr", sacctmgr)):
         put(head.root / f"bin/{name}", f"#!/bin/sh\n{script}\n")
         (head.root / f"bin/{name}").chmod(0o755)
-    monkeypatch.setattr(head.program, "SLURM_TIMEOUT_S", 0.5 if "sleep" in sacctmgr else 10)
+    monkeypatch.setattr(head.program, "SLURM_TIMEOUT_S", 2 if "sleep" in sacctmgr else 60)
     text = head.program.accounting.problem(head.program._slurm, head.program._why)
     assert said in text if said else text == ""

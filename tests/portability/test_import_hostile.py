@@ -63,9 +63,9 @@ def test_secrets_of_a_runbook_go_nowhere(file: Path, capsys: pytest.CaptureFixtu
 
 def test_thousands_of_variables_take_seconds(file: Path) -> None:
     file.write_text("".join(f"export V{number}=1\n" for number in range(20000)), encoding="utf-8")
-    began = time.monotonic()
+    began = time.process_time()
     assert import_env(file) == 1
-    assert time.monotonic() - began < 20  # each variable against all others took minutes
+    assert time.process_time() - began < 20  # each variable against all others took minutes
 
 
 def test_a_line_without_end_is_refused(file: Path) -> None:

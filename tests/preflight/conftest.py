@@ -104,11 +104,11 @@ def ask(account: PreflightAws, boto_session: Any) -> Callable[[Case], tuple[Answ
 
 
 @pytest.fixture
-def unused() -> int:
-    """A port where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def unused() -> Iterator[int]:
+    """A port that is bound and does not listen: every connection is refused."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield int(taken.getsockname()[1])
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import shutil
-import socket
 import subprocess
 import tarfile
 import time
@@ -16,8 +15,10 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.ports import free_ports
+
 TOOLS = ("docker-registry", "skopeo", "umoci", "parallel", "mksquashfs", "unsquashfs", "jq", "zstd", "openssl")
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 90.0
 
 
 def missing() -> list[str]:
@@ -79,9 +80,7 @@ def push(
 @contextlib.contextmanager
 def serving(storage: Path, work: Path) -> Iterator[int]:
     """Run a registry without logins over this storage; its port. To fill a storage that another one will serve."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_ports(1)
     settings = work / "registry.yml"
     settings.write_text(configuration(storage, port))
     with (work / "registry.log").open("wb") as log:

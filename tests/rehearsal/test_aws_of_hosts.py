@@ -53,7 +53,7 @@ def aws(tmp_path: Path) -> Path:
 @pytest.fixture
 def served(aws: Path) -> Iterator[subprocess.Popen[bytes]]:
     server = subprocess.Popen([aws, "--rehearsal-serve"], env={"SERVER": "yes", "PATH": os.environ["PATH"]})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while not aws.with_name("rehearsal-aws.sock").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -65,7 +65,7 @@ def served(aws: Path) -> Iterator[subprocess.Popen[bytes]]:
 def run(aws: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {"COLOUR": "red", "PATH": os.environ["PATH"]}
     return subprocess.run(
-        [aws, *arguments], cwd="/usr", env=environment, input="given", capture_output=True, text=True, timeout=20
+        [aws, *arguments], cwd="/usr", env=environment, input="given", capture_output=True, text=True, timeout=90
     )
 
 
@@ -93,7 +93,7 @@ def test_without_a_server_the_cli_is_started(aws: Path) -> None:
 
 def test_a_caller_that_is_killed_takes_its_call_with_it(aws: Path, served: subprocess.Popen[bytes]) -> None:
     caller = subprocess.Popen([aws, "wait"], cwd=aws.parent, stdin=subprocess.DEVNULL)
-    waits, deadline = aws.with_name("waits"), time.monotonic() + 20
+    waits, deadline = aws.with_name("waits"), time.monotonic() + 90
     while not (waits.exists() and waits.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -22,11 +22,12 @@ UNSHARE = [
     *("unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"),
     *("--propagation", "private"),
 ]
-LIMIT_S = 300
+LIMIT_S = 600
 FIRST, SECOND, SPARE = "train-dy-gpu-1", "train-dy-gpu-2", "spare-dy-gpu-1"
 
 pytestmark = [
     pytest.mark.road,
+    pytest.mark.timeout(700),
     pytest.mark.slow,
     pytest.mark.hosts,
     pytest.mark.skipif(os.geteuid() != 0, reason="local hosts need root"),
@@ -112,7 +113,7 @@ def test_an_idle_node_goes_and_leaves_nothing(rehearsed: Rehearsed) -> None:
 
 
 def test_targets_come_and_go_with_the_node(rehearsed: Rehearsed) -> None:
-    """Within 30 s and 60 s: the waits end there, and then return None."""
+    """Within the limits of inside_dynamic.py: the waits end there, and then return None."""
     assert rehearsed.saw["targets up after"] is not None
     assert rehearsed.saw["targets gone after"] is not None
 

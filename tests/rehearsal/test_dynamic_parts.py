@@ -34,7 +34,7 @@ from slipway.settings import load_settings
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "rehearsal/standins/slurm-power"
 SETTINGS = Path(__file__).with_name("comes-and-goes.yaml")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 needs_slurm = pytest.mark.skipif(shutil.which("scontrol") is None, reason="needs the Debian packages of Slurm")
 needs_account = pytest.mark.skipif(
     os.geteuid() != 0 or not any(line.startswith("slurm:") for line in Path("/etc/passwd").read_text().splitlines()),

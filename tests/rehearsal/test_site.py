@@ -128,7 +128,7 @@ def test_a_network_with_nothing_to_make_is_no_stack_and_no_fault(
         assert aws.verify(tmp_path / "cdk.out", stacks) == []
         deployment = read_deployment(settings)
         aws.clients("cloudformation").delete_stack(StackName=stacks[-1])
-        assert aws.stacks.wait_idle(30)
+        assert aws.stacks.wait_idle(120)
         assert f"stack {stacks[-1]}: never deployed" in aws.verify(tmp_path / "cdk.out", stacks)
         with pytest.raises(SlipwayError, match=r"is not deployed: stack site-parts-cluster does not exist"):
             read_deployment(settings)

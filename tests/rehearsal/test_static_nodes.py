@@ -27,7 +27,7 @@ from rehearsal.hosts import HostSpec, NodeFailed
 from tests.loopback_slurm import LoopbackSlurm, loopback_slurm
 from tests.nodes.health_node import FakeNode
 
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 NAMES = [f"gpu-{number}" for number in (1, 2, 3, 4)]
 NODE_ENV = "HEALTH_DRAIN=true\nFSX_MOUNT={fsx}\n"
 

@@ -88,7 +88,7 @@ def test_slurm_never_reads_half_of_a_file_that_is_replaced(name: str, tmp_path: 
         f'source {ROOT}/nodes/lib/all.sh; mv() {{ ls -A {tmp_path}; command mv "$@"; }}; '
         f"printf 'a\\nb\\n' | file::put - {tmp_path}/{name} 0644 $(id -un):$(id -gn)"
     )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
     before = [line for line in done.stdout.splitlines() if "slipway-new" in line]
     assert len(before) == 1
     assert not fnmatch(before[0], "*.conf")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ case $* in
 *"-m venv"*) mkdir -p "$3/bin" && sed 's/exit %(old)d/exit 0/' "$0" >"$3/bin/python" && chmod +x "$3/bin/python" && echo "#!$PWD/$3/bin/python" >"$3/bin/pip" ;;
 *"pip list"*) printf '%%s\\n' ${INSTALLED:-} ;;
 *"pip install"*"--editable"*) touch "$(dirname "$0")/slipway" && chmod +x "$(dirname "$0")/slipway" ;;
-*"pip install"*) sleep "${PIP_SECONDS:-0}"; echo "pip ended" >>"$LOG"; exit "${PIP_CODE:-0}" ;;
+*"pip install"*) until [[ ! -e $LOG.hold ]]; do sleep 0.1; done; echo "pip ended" >>"$LOG"; exit "${PIP_CODE:-0}" ;;
 esac
 """
 NPM = """#!/bin/bash
@@ -70,7 +71,7 @@ class Machine:
 
     def run(self, *parts: str, user: int | None = None, **variables: str) -> tuple[int, str, str]:
         process = self.start(*parts, user=user, **variables)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)  # a real pip, in one test
         return process.returncode, out, err
 
     def calls(self, words: str) -> list[str]:
@@ -211,11 +212,21 @@ def test_the_error_of_npm_is_shown(machine: Machine) -> None:
 
 
 def test_two_at_once_work_one_after_the_other(machine: Machine) -> None:
-    both = [machine.start("pcluster", PIP_SECONDS="1") for _ in range(2)]
-    outputs = [process.communicate(timeout=60)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
+    hold = machine.log.with_name("log.hold")
+    hold.touch()
+    first = machine.start("pcluster")
+    until = time.monotonic() + 60
+    while not machine.calls("pip install"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    second = machine.start("pcluster")
+    assert second.stdout is not None
+    assert "another set-up of this checkout runs; waiting" in second.stdout.readline()
+    hold.unlink()
+    assert "another set-up" not in first.communicate(timeout=60)[0]
+    second.communicate(timeout=60)
+    assert (first.returncode, second.returncode) == (0, 0)
     assert len(machine.calls("-m venv")) == 1
-    assert sum("another set-up of this checkout runs; waiting" in text for text in outputs) == 1
 
 
 @AS_ROOT

@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = [file.read_text(encoding="utf-8") for file in sorted((REPOSITORY / "clusters").glob("*.yaml"))]
 SOURCES += [file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.yaml")) if file.stem != "file-encoding"]
 TREES, MUTATIONS, BYTES = 500, 4200, 300
-MOST_SECONDS = 2.0  # a file, on a busy machine; the usual one takes milliseconds
+MOST_SECONDS = 2.0  # of CPU for a file; the usual one takes milliseconds
 
 WILD = [
     "", "null", "~", "true", "yes", "-1", "0", "1e309", ".inf", "-.inf", ".nan", "9" * 400, "0x" + "f" * 400, "0o7", "1_000",
@@ -65,9 +65,9 @@ def hold(found: Examination, seconds: float) -> None:
 
 
 def check(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     found = look(text)
-    hold(found, time.perf_counter() - began)
+    hold(found, time.process_time() - began)
 
 
 # --- trees: what a program would write
@@ -234,9 +234,9 @@ def test_mutated_bytes(tmp_path: Path) -> None:
         for _ in range(r.randrange(1, 8)):
             data[r.randrange(len(data))] = r.randrange(256)
         file.write_bytes(data)
-        began = time.perf_counter()
+        began = time.process_time()
         found = examine(file)
-        hold(found, time.perf_counter() - began)
+        hold(found, time.process_time() - began)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_mutated_bytes(tmp_path: Path) -> None:
     ids=["long word", "many queues", "many tags", "many images", "many keys", "many associations"],
 )
 def test_a_large_file_does_not_take_for_ever(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     found = look(text)
     assert found.faults
-    assert time.perf_counter() - began < 30
+    assert time.process_time() - began < 30

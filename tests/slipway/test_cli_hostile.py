@@ -102,14 +102,14 @@ def test_an_interrupted_wait_says_so() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(64)
-        server.settimeout(30)
+        server.settimeout(90)
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         keys = {"AWS_ACCESS_KEY_ID": "rehearsal", "AWS_SECRET_ACCESS_KEY": "rehearsal", "AWS_ENDPOINT_URL": address}
         command = [str(SLIPWAY), "cost", str(Path(__file__).parents[2] / "clusters/p5-capacity-block.yaml"), "--json"]
         process = subprocess.Popen(command, env={**os.environ, **keys}, stdout=-1, stderr=-1, text=True)
         server.accept()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=90)
     assert (process.returncode, json.loads(out)["error"]["exit_code"], err) == (130, 130, "interrupted\n")
 
 

@@ -81,7 +81,7 @@ def test_end_waits_until_the_keeper_has_ended(small: subprocess.Popen[str], caps
         kept.end("other")
     assert kept.end("small") == 0
     assert capsys.readouterr().out == "ended: small\n[RESULT] SUCCESS\n"
-    assert small.wait(timeout=10) == -15
+    assert small.wait(timeout=60) == -15
 
 
 def test_a_keeper_that_does_not_end_is_named(small: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:

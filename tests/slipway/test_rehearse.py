@@ -31,7 +31,7 @@ def rehearse(*arguments: str, start: Sequence[str] = (), **environment: str) -> 
         command,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         cwd=REPOSITORY,
         env={**os.environ, **environment},
         check=False,
@@ -64,11 +64,11 @@ def test_temporary_folder_that_is_not_there() -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "small"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "small", str(place)], check=True, timeout=20)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "small", str(place)], check=True, timeout=60)
     try:
         yield place
     finally:
-        subprocess.run(["umount", str(place)], check=True, timeout=20)
+        subprocess.run(["umount", str(place)], check=True, timeout=60)
 
 
 @pytest.mark.hosts

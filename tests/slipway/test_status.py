@@ -90,7 +90,7 @@ def test_a_creation_that_failed_says_what_failed_first_and_what_the_node_logged(
     events = [{"timestamp": _now_ms(), "message": text} for text in ("slipway: step a ok", line)]
     logs.put_log_events(logGroupName="nodes", logStreamName="head.i-1.slipway-setup", logEvents=events)
     site.gate.set()
-    site.aws.stacks.wait_idle(10)
+    assert site.aws.stacks.wait_idle(120)
     out = shown(capsys, 1)
     assert "failed      rehearsal-cluster: ROLLBACK_COMPLETE; first failure: Cluster: rehearsal: OnNodeConf" in out
     assert "failed      log of the nodes: host=head step=headnode/20-prometheus exit=1 log=/l hint=mend it" in out
@@ -126,7 +126,7 @@ def test_a_creation_that_failed_before_our_scripts_names_the_cause(
     site.deploy("cluster", wait=False)
     put_boot_logs(site)
     site.gate.set()
-    site.aws.stacks.wait_idle(10)
+    assert site.aws.stacks.wait_idle(120)
     out = " ".join(shown(capsys, 1).split())
     assert "WaitCondition timed out. Received 0 conditions" in out
     assert "failed boot of ip-10-0-0-4: the FSx for Lustre file system cannot be mounted: mount.lustre:" in out
@@ -203,7 +203,7 @@ def test_a_head_node_that_gives_no_answer(site: Site, capsys: pytest.CaptureFixt
     for answer, said in ANSWERS:
         site.answer = answer
         assert f"degraded    the head node: does not say how it is: {said}" in shown(capsys, 1)
-    site.aws.set_ssm_runner(lambda *_: (0, "", "") if site.gate.wait(30) else (1, "", ""))
+    site.aws.set_ssm_runner(lambda *_: (0, "", "") if site.gate.wait(120) else (1, "", ""))
     site.gate.clear()
     assert "it did not answer within 1 s" in shown(capsys, 1, timeout_s=1)
     site.aws.commands.unregister(site.instance)

@@ -29,7 +29,7 @@ EXAMPLES = {
     "every-part": ROOT / "tests/stacks/every-part.yaml",
     "site-parts": ROOT / "tests/stacks/site-parts.yaml",
 }
-SYNTH_TIMEOUT_S = 120
+SYNTH_TIMEOUT_S = 300
 HASH = re.compile(r"[0-9a-f]{64}")
 
 

@@ -24,7 +24,7 @@ from slipway.settings import Settings
 from tests.stacks.assembly import synthesised
 
 REGION = "us-east-1"
-WAIT_S = 60.0
+WAIT_S = 120.0
 PARTS = ("network", "storage", "observability", "cluster", "acceptance")
 VERSION = {"parallelcluster:version": "3.16.1"}
 

@@ -23,7 +23,7 @@ from tests.stacks.assembly import ROOT, Assembly, synthesised
 SETTINGS = ROOT / "clusters/p5-capacity-block.yaml"
 NAME = "p5-sandbox"
 TAGS = [{"Key": "project", "Value": NAME}]
-WAIT_S = 30.0
+WAIT_S = 120.0
 LIKE_PARALLELCLUSTER = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic", "Properties": {}}}}
 
 

@@ -104,7 +104,7 @@ def test_a_deletion_that_takes_too_long_is_resumed(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deployed.deploy("network", "storage")
-    monkeypatch.setattr(storage, "DELETING_S", 6.0)
+    monkeypatch.setattr(storage, "DELETING_S", 12.0)
     monkeypatch.setattr("slipway.teardown.command.STEP_MINUTES", 0.01)
     from slipway.teardown.command import teardown
 
@@ -112,7 +112,7 @@ def test_a_deletion_that_takes_too_long_is_resumed(
     with pytest.raises(Exception, match="Hint: run the same command again, it goes on from there"):
         teardown(SETTINGS, minutes=0.005, **arguments)
     assert deployed.file_systems  # FSx has not deleted it yet
-    assert teardown(SETTINGS, minutes=1, **arguments) == 0
+    assert teardown(SETTINGS, minutes=5, **arguments) == 0
     assert ": DELETING (" in capsys.readouterr().err.rpartition("teardown of")[2]
     assert (deployed.statuses(), deployed.file_systems, deployed.vpcs) == ({}, [], [])
 

@@ -113,7 +113,7 @@ def signalled(number: signal.Signals) -> tuple[int, str]:
 
 
 def run(ask: Callable[[str], str]) -> int:
-    return teardown(SETTINGS, ask=ask, delete_data=True, minutes=1)
+    return teardown(SETTINGS, ask=ask, delete_data=True, minutes=5)
 
 
 def test_another_teardown_did_all_of_it_while_this_one_asked(
@@ -132,7 +132,7 @@ def test_another_teardown_did_all_of_it_while_this_one_asked(
 
 def test_two_at_once_end_the_same(deployed: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
     fill(deployed)
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=120)
     codes: list[int] = []
 
     def ask(_: str) -> str:
@@ -143,7 +143,7 @@ def test_two_at_once_end_the_same(deployed: Deployed, capsys: pytest.CaptureFixt
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(180)
     err = capsys.readouterr().err
     assert codes == [0, 0], err
     assert err.count(f"{NAME} is taken down; nothing is left") == 2
