@@ -48,7 +48,8 @@ unit::wait_active() { # UNIT
 }
 
 unit::fail() { # UNIT WHAT
-  timeout 5 journalctl --sync 2>/dev/null || true # journald may not have read a unit's last words yet
+  # journald may not have read the unit's last words yet.
+  timeout 5 journalctl --sync 2>/dev/null || true
   journalctl --unit "$1" --lines 10 --no-pager --output cat 2>/dev/null || true
   log::die "$1 $2 (see the lines above)" "run 'systemctl status $1' and 'journalctl -u $1' on this node"
 }
