@@ -24,7 +24,7 @@ def next_blocks(evidence: Evidence, ring: list[str]) -> tuple[Launch, ...]:
     if len(units) < 3:
         return ()
     measured = [result for result in evidence.measured.results if result.kind == "block"]
-    done = {frozenset(result.nodes) for result in measured}
+    done = {result.node_set for result in measured}
     if not measured and len(units) > 3:
         return _launches(full.collective, _split(units))
     bad = smallest_bad(evidence)

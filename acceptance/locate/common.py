@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import itemgetter
 
 from acceptance.locate.level import Spread
-from acceptance.locate.measurements import Measurements
+from acceptance.locate.measurements import Measurements, fastest
 from acceptance.locate.model import Result
 from acceptance.locate.switches import Switches
 
@@ -75,7 +75,7 @@ class Common:
     @cached_property
     def _ranked(self) -> list[tuple[float, str, Pair]]:
         """The bad pairs by the best that each reached."""
-        tops = ((pair, max(some, key=lambda result: result.value)) for pair, some in self.bad.items())
+        tops = ((pair, fastest(some)) for pair, some in self.bad.items())
         return sorted(((top.value, top.outcome, pair) for pair, top in tops), key=itemgetter(0))
 
     def links(self) -> dict[Pair, list[Result]]:
@@ -90,11 +90,16 @@ def common_of(measured: Measurements, switches: Switches, collective: str) -> Co
     fine: list[float] = []
     bad: dict[Pair, list[Result]] = {}
     once: dict[Pair, list[Result]] = {}
-    for pair, some in met.items():
-        top = max(some, key=lambda result: result.value)
+    joined: list[tuple[Pair, bool]] = []
+    for pair, top in measured.tops[collective].items():
+        some = met[pair]
         if measured.good(top):
+            joined.append((pair, False))
+            if len(some) == 1:
+                fine.append(top.value)
+                continue
+            fine.append(min(result.value for result in some if measured.good(result)))
             low = [result for result in some if not measured.good(result)]
-            fine.append(min(result.value for result in some if result not in low))
             if low:
                 once[pair] = low
         elif pair <= good and not switches.explain(some[0]):
@@ -102,10 +107,8 @@ def common_of(measured: Measurements, switches: Switches, collective: str) -> Co
     spread = measured.spread(collective, fine)
     if not bad:
         return Common(spread, fine, bad)
-    nodes = [node for node in measured.fleet.nodes if node in good]
-    sets, _ = _joined(nodes, ((pair, False) for pair, some in met.items() if any(map(measured.good, some))))
-    component = {node: next(iter(sets[node])) for node in nodes}
-    plain = {pair: some for pair, some in bad.items() if spread.excludes([max(one.value for one in some)])}
+    component, _, _ = _joined((node for node in measured.fleet.nodes if node in good), joined)
+    plain = {pair: some for pair, some in bad.items() if spread.excludes([measured.tops[collective][pair].value])}
     own = {pair: some for pair, some in plain.items() if measured.crossing(some[0]) is None}
     across = {pair: some for pair, some in own.items() if len({component[node] for node in pair}) > 1}
     found = Common(spread, fine, bad, {}, across, component)
@@ -114,8 +117,8 @@ def common_of(measured: Measurements, switches: Switches, collective: str) -> Co
         **inner,
         **{pair: some for pair, some in once.items() if spread.excludes([max(one.value for one in some)])},
     }
-    erratic = _erratic({pair: some for pair, some in bad_runs.items() if switches.innocent(some[0])})
-    return Common(spread, fine, bad, erratic, across, component)
+    found.erratic.update(_erratic({pair: some for pair, some in bad_runs.items() if switches.innocent(some[0])}))
+    return found
 
 
 def _erratic(pairs: dict[Pair, list[Result]]) -> dict[str, list[Result]]:
@@ -139,41 +142,41 @@ def _cover(pairs: dict[Pair, list[Result]]) -> dict[str, list[list[Result]]]:
     return chosen
 
 
-Sides = dict[str, dict[str, bool]]
+def _joined(nodes: Iterable[str], pairs: Iterable[tuple[Pair, bool]]) -> tuple[dict[str, str], dict[str, bool], bool]:
+    """Join nodes to sets by pairs that are on the same side, or apart.
 
-
-def _joined(nodes: Iterable[str], pairs: Iterable[tuple[Pair, bool]]) -> tuple[Sides, bool]:
-    """Join nodes to sets by pairs that are on the same side, or apart; return them, and whether the pairs fit to two.
-
-    A set has its nodes, each with whether it is on the other side than the set's first.
+    Return the name of each node's set, which is one of its nodes; whether each node is on the other side than that one;
+    and whether the pairs fit to two sides.
     """
-    sets = {node: {node: False} for node in nodes}
+    members = {node: [node] for node in nodes}
+    name, side = {node: node for node in members}, dict.fromkeys(members, False)
     fit = True
     for (first, second), apart in pairs:
-        large, small = sets[first], sets[second]
-        other = large[first] ^ small[second] ^ apart
-        if large is small:
+        large, small = name[first], name[second]
+        other = side[first] ^ side[second] ^ apart
+        if large == small:
             fit = fit and not other
             continue
-        if len(large) < len(small):
+        if len(members[large]) < len(members[small]):
             large, small = small, large
-        large.update((node, side ^ other) for node, side in small.items())
-        sets.update(dict.fromkeys(small, large))
-    return sets, fit
+        for node in members[small]:
+            name[node] = large
+            side[node] ^= other
+        members[large] += members.pop(small)
+    return name, side, fit
 
 
 def islands_of(measured: Measurements, collective: str, found: Common) -> tuple[tuple[str, ...], ...]:
     """The islands by name: two, if each pair fits to two sides, else those that are proven by good pairs."""
     pairs = []
-    for pair, some in measured.met[collective].items():
-        top = max(some, key=lambda result: result.value)
-        if measured.good(top) or found.spread.excludes([top.value]):
-            pairs.append((pair, not measured.good(top)))
+    for pair, top in measured.tops[collective].items():
+        good = measured.good(top)
+        if good or found.spread.excludes([top.value]):
+            pairs.append((pair, not good))
     nodes = [node for node in measured.fleet.nodes if node in measured.pairs[collective]]
-    sets, fit = _joined(nodes, pairs)
-    whole = sets[nodes[0]]
-    two = list(_sets(whole, nodes)) if fit and len(whole) == len(nodes) else []
-    if len(two) == 2 and len({whole[node] for node in nodes if node in measured.good_in[collective]}) == 2:
+    joined, side, fit = _joined(nodes, pairs)
+    two = list(_sets(side, nodes)) if fit and len(set(joined.values())) == 1 else []
+    if len(two) == 2 and len({side[node] for node in nodes if node in measured.good_in[collective]}) == 2:
         return tuple(sorted(two, key=len, reverse=True))
     name = {node: found.component.get(node, node) for node in nodes}
     return tuple(sorted(_sets(name, nodes), key=len, reverse=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -37,7 +37,9 @@ class Candidate:
         return low * _ALIKE >= high if low else not high and self.pairs[0].outcome == other.pairs[0].outcome
 
 
-def kind_of_nodes(candidates: list[Candidate], fine: dict[str, float], level: float, count: int) -> list[str]:
+def kind_of_nodes(
+    candidates: list[Candidate], fine: Iterable[tuple[str, float]], level: float, count: int
+) -> list[str]:
     """The largest number of nodes that are slow alike, if so many share one cause rather than have a fault each.
 
     fine: what each node with a good pair reaches at best. It is of the kind too if that is as slow: its good pair only
@@ -57,7 +59,7 @@ def kind_of_nodes(candidates: list[Candidate], fine: dict[str, float], level: fl
     mild = bool(best) and best[0].value >= MILD * level
     nodes = [one.node for one in best]
     if mild:
-        nodes += [node for node, top in fine.items() if top <= best[0].value * _SAME_KIND]
+        nodes += [node for node, top in fine if top <= best[0].value * _SAME_KIND]
     least = 2 if mild or 2 * len(nodes) >= count else 3
     return nodes if len(nodes) >= max(least, _SHARE_OF_KIND * count) else []
 
@@ -92,8 +94,11 @@ class Court:
         """Return the first reason not to accuse a candidate, or None."""
         return next(self._doubts(one), None)
 
-    def unmet(self, one: Candidate) -> Iterator[tuple[str, str]]:
-        """The nodes with which a candidate may be good, and that it has not met; and why it may be."""
+    def unmet(self, one: Candidate, used: Container[str] = ()) -> Iterator[tuple[str, str]]:
+        """The nodes with which a candidate may be good, and that it has not met; and why it may be.
+
+        Of the nodes that are as slow, not the used ones.
+        """
         for node in self.measured.hidden(one.node, one.collective):
             yield node, "with which it is good in another collective"
         met = {result.partner(one.node) for result in self._runs(one)} | {one.node}
@@ -102,7 +107,7 @@ class Court:
                 for node in sorted(pair - met):
                     yield node, "which is as bad with another good node"
         for peer in self.peers:
-            if peer.node not in met and _alike(one, peer):
+            if peer.node not in used and peer.node not in met and _alike(one, peer):
                 yield peer.node, "which is as slow"
 
     def _together(self, one: Candidate) -> list[Result]:

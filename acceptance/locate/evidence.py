@@ -14,7 +14,7 @@ from statistics import median
 from acceptance.locate.common import Common, common_of
 from acceptance.locate.doubts import Candidate, Court, kind_of_nodes
 from acceptance.locate.level import TINY
-from acceptance.locate.measurements import SURE, Measurements, measurements_of
+from acceptance.locate.measurements import SURE, Measurements, fastest, measurements_of
 from acceptance.locate.model import Fleet, Result, Rules
 from acceptance.locate.switches import Switches, switches_of
 
@@ -66,7 +66,7 @@ class Evidence:
         }
 
     def _has_a_reason(self, node: str, bad: Result) -> bool:
-        pair = frozenset(bad.nodes)
+        pair = bad.node_set
         linked = any((other, pair) in some for some in (self.links, self.open_links) for other in self.common)
         return linked or bad.partner(node) in self.accused or self.switches.explain(bad)
 
@@ -180,11 +180,8 @@ def _kind(measured: Measurements, common: Common, peers: list[Candidate]) -> lis
         return []
     collective = known[0].collective
     pairs = measured.pairs[collective]
-    fine = {
-        node: max(one.value for one in pairs[node])
-        for node in measured.fleet.nodes
-        if node in measured.good_in[collective]
-    }
+    good = measured.good_in[collective]
+    fine = ((node, fastest(pairs[node]).value) for node in measured.fleet.nodes if node in good)
     return kind_of_nodes(known, fine, median(common.fine), len(measured.fleet.nodes))
 
 

@@ -61,13 +61,9 @@ def healthy(values: dict[Nodes, float], factor: float, repeated: set[Nodes]) -> 
 
 
 def _clusters(ranked: list[tuple[Nodes, float]], ratio: float) -> list[list[tuple[Nodes, float]]]:
-    clusters: list[list[tuple[Nodes, float]]] = []
-    for item in ranked:
-        if clusters and item[1] >= ratio * clusters[-1][-1][1]:
-            clusters[-1].append(item)
-        else:
-            clusters.append([item])
-    return clusters
+    values = [value for _, value in ranked]
+    starts = [0, *(place for place, (above, value) in enumerate(zip(values, values[1:]), 1) if value < ratio * above)]
+    return [ranked[start:end] for start, end in zip(starts, [*starts[1:], len(ranked)])] if ranked else []
 
 
 def _agree(cluster: list[tuple[Nodes, float]]) -> bool:
@@ -84,11 +80,11 @@ def bound_of(results: list[Result], rules: Rules) -> Bound:
     lowest: dict[Nodes, float] = {}
     repeated: set[Nodes] = set()
     for result in results:
-        nodes = frozenset(result.nodes)
+        nodes, value = result.node_set, result.value
         if nodes in lowest:
             repeated.add(nodes)
-        if result.value > 0:
-            lowest[nodes] = min(result.value, lowest.get(nodes, result.value))
+        if value > 0:
+            lowest[nodes] = min(value, lowest.get(nodes, value))
     near, odd = healthy(lowest, rules.factor, repeated)
     if not near:
         return Bound(max(limit or 0.0, TINY), 0.0, 0, limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from acceptance.locate.level import ANYTHING_BAD, Bound, Spread, bound_of, spread_of
 from acceptance.locate.model import Comparable, Fleet, Result, Rules
@@ -45,6 +46,11 @@ class Measurements:
         """Whether a result is as it should be."""
         return result.value >= self.bounds[result.comparable].below
 
+    @cached_property
+    def tops(self) -> dict[str, dict[frozenset[str], Result]]:
+        """By collective, the fastest result of each pair."""
+        return {collective: {pair: fastest(some) for pair, some in met.items()} for collective, met in self.met.items()}
+
     def spread(self, collective: str, fine: list[float]) -> Spread:
         """How far these bandwidths of good pairs spread; a limit that alone decides needs no more."""
         return spread_of(fine, self.rules.limits.get((collective, 2))) if self.rules.relative else ANYTHING_BAD
@@ -70,6 +76,8 @@ class Measurements:
 
     def crossing(self, result: Result) -> tuple[str, str] | None:
         """The two switches between which a pair was measured, None for a pair below one."""
+        if not self.fleet.groups:
+            return None
         first, second = (self.group(node) for node in result.nodes)
         return (first, second) if first is not None and second is not None and first != second else None
 
@@ -85,6 +93,11 @@ class Measurements:
         return [r for r in self.pairs[collective].get(node, []) if r.partner(node) in good and not self.good(r)]
 
 
+def fastest(results: list[Result]) -> Result:
+    """The first of the fastest results."""
+    return results[0] if len(results) == 1 else max(results, key=lambda result: result.value)
+
+
 def measurements_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Measurements:
     """Sort the results and judge each."""
     results = list(results)
@@ -92,22 +105,26 @@ def measurements_of(fleet: Fleet, results: Iterable[Result], rules: Rules) -> Me
     for result in results:
         by_kind[result.comparable].append(result)
     bounds = {kind: bound_of(some, rules) for kind, some in by_kind.items()}
-    collectives = dict.fromkeys([*rules.pairs, *(result.collective for result in results if result.kind == "pair")])
+    collectives = dict.fromkeys([*rules.pairs, *(collective for kind, collective, _ in by_kind if kind == "pair")])
     alone: dict[str, list[Result]] = defaultdict(list)
     pairs: dict[str, dict[str, list[Result]]] = {one: defaultdict(list) for one in collectives}
     good_in: dict[str, set[str]] = {one: set() for one in collectives}
     met: dict[str, dict[frozenset[str], list[Result]]] = {one: defaultdict(list) for one in collectives}
     passed: set[str] = set()
-    for result in results:
-        good = result.value >= bounds[result.comparable].below
-        if result.kind == "alone":
-            alone[result.nodes[0]].append(result)
-            passed.update(result.nodes if good else ())
-        elif result.kind == "pair":
-            met[result.collective][frozenset(result.nodes)].append(result)
-            for node in result.nodes:
-                pairs[result.collective][node].append(result)
-            good_in[result.collective].update(result.nodes if good else ())
+    for (kind, collective, _), some in by_kind.items():
+        if kind == "alone":
+            for result in some:
+                alone[result.nodes[0]].append(result)
+            passed.update(*(result.nodes for result in some if result.value >= bounds[result.comparable].below))
+        elif kind == "pair":
+            own, of_pair = pairs[collective], met[collective]
+            for result in some:
+                first, second = result.nodes
+                of_pair[result.node_set].append(result)
+                own[first].append(result)
+                own[second].append(result)
+            good = (result.nodes for result in some if result.value >= bounds[result.comparable].below)
+            good_in[collective].update(*good)
     # If more than three quarters are slow alone, no node is the cause: the software is, or a limit that does not fit.
     alone_bad = set(alone) - passed if len(passed) >= max(1, len(alone) // 4) else set()
     rounds = max((result.round for result in results), default=-1) + 1

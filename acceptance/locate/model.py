@@ -95,6 +95,11 @@ class Result:
         """The bus bandwidth to compare by: 0 where the launch gave none."""
         return self.busbw if self.outcome == "ok" and self.busbw is not None else 0.0
 
+    @cached_property
+    def node_set(self) -> frozenset[str]:
+        """The nodes, without their order."""
+        return frozenset(self.nodes)
+
     def partner(self, node: str) -> str:
         """The other node of a pair."""
         return self.nodes[1] if node == self.nodes[0] else self.nodes[0]

@@ -145,8 +145,8 @@ def _with_each_other(plan: RoundBuilder, collective: str) -> None:
         if not court.seems_bad(one) or one.node in kind or not plan.free(one.node):
             continue
         untried = evidence.common[collective].untried({result.partner(one.node) for result in one.proofs})
-        others = chain(untried, (node for node, _ in court.unmet(one)))
-        next((other for other in others if plan.new_pair(collective, one.node, other)), None)
+        others = chain(untried, (node for node, _ in court.unmet(one, plan.used)))
+        next((other for other in others if other not in plan.used and plan.new_pair(collective, one.node, other)), None)
 
 
 def _other_neighbours(plan: RoundBuilder, collective: str) -> None:
@@ -155,9 +155,11 @@ def _other_neighbours(plan: RoundBuilder, collective: str) -> None:
     With both halves of the ring measured, islands of nodes can be named.
     """
     measured = plan.evidence.measured
+    if measured.fleet.groups:
+        return
     results = [one for some in measured.met[collective].values() for one in some]
     bad = sum(not measured.good(result) for result in results)
-    if measured.fleet.groups or len(results) < 3 or bad < _MANY_BAD * len(results):
+    if len(results) < 3 or bad < _MANY_BAD * len(results):
         return
     for start in (0, 1):
         nodes = plan.ring
@@ -224,7 +226,7 @@ def _third_look(plan: RoundBuilder, collective: str) -> None:
 
 def _good_pairs(plan: RoundBuilder, collective: str) -> list[frozenset[str]]:
     evidence = plan.evidence
-    return [pair for pair, some in evidence.measured.met[collective].items() if any(map(evidence.measured.good, some))]
+    return [pair for pair, top in evidence.measured.tops[collective].items() if evidence.measured.good(top)]
 
 
 def _probe(plan: RoundBuilder, collective: str, group: str, implicated: tuple[str, ...]) -> None:

@@ -11,28 +11,30 @@ from acceptance.locate.model import Fleet, Launch
 
 
 class RoundBuilder:
-    """A round in the making: no node is used twice."""
+    """A round in the making: no node is used twice. used: the nodes that are taken."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence, self.launches = evidence, list[Launch]()
         self.ring = ring(evidence.measured.fleet)
         self._place = {node: index for index, node in enumerate(self.ring)}
-        self._used: set[str] = set()
+        self.used: set[str] = set()
 
     def free(self, *nodes: str) -> bool:
         """Whether none of the nodes is taken in this round."""
-        return self._used.isdisjoint(nodes)
+        return self.used.isdisjoint(nodes)
 
     def add(self, kind: str, collective: str, *nodes: str) -> bool:
         """Take the nodes for a launch, if they are free."""
         if not self.free(*nodes):
             return False
-        self._used.update(nodes)
+        self.used.update(nodes)
         self.launches.append(Launch(kind, collective, nodes))
         return True
 
     def new_pair(self, collective: str, first: str, second: str) -> bool:
         """Take two nodes that have not met in this collective."""
+        if first in self.used or second in self.used:
+            return False
         met = self.evidence.measured.met[collective]
         return frozenset((first, second)) not in met and self.add("pair", collective, first, second)
 

@@ -52,6 +52,8 @@ class Switches:
 
     def explain(self, result: Result) -> bool:
         """Whether an accused switch explains a bad pair."""
+        if not (self.inside or self.uplinks or self.paths):
+            return False
         groups = {self.measured.group(node) for node in result.nodes}
         if any(self._as_its_switch(result.value, g, result.collective) for g in groups & self.inside.keys()):
             return True

@@ -4,6 +4,7 @@ Compared with aws-parallelcluster-node, src/slurm_plugin/clustermgtd.py and slur
 each loop (60 s there) a static node of an active partition that is DRAINED without jobs, or DOWN, and that is not being
 replaced already is set DOWN with `REASON`, its instance is terminated and a new one is launched under the same name.
 The node's own set-up ends with `scontrol update state=resume reason='Node start up'` (cookbook, finalize_compute.rb).
+Slurm has the address of each node's instance as its NodeAddr (`_update_slurm_node_addrs` of instance_manager.py).
 `terminate_drain_nodes = false` in parallelcluster_clustermgtd.conf, read anew at each loop, leaves drained nodes alone.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rehearsal.engine.clustermgtd import Cluster, Clustermgtd
 from rehearsal.engine.configuration import Node, host_spec
@@ -52,7 +53,9 @@ class StaticNodes:
         self.replaced: list[str] = []  # names, one for each replacement
 
     def start(self) -> None:
-        """Look at the nodes every LOOP_S from now on."""
+        """Give Slurm the addresses of the running nodes, and look at the nodes every LOOP_S from now on."""
+        if self._instances:
+            self._set_address({name: instance.address for name, instance in self._instances.items()})
         self._thread.start()
 
     def stop(self) -> None:
@@ -72,7 +75,7 @@ class StaticNodes:
         self._daemon.log(f"Found the following unhealthy static nodes: (x{len(unhealthy)}) {listed}")
         self._daemon.log("Setting unhealthy static nodes to DOWN")
         for name in unhealthy:
-            self._update(name, f"nodeaddr={name}", f"nodehostname={name}", "state=down", f"reason={REASON}")
+            self._set_address({name: name}, "state=down", f"reason={REASON}")
         for name in unhealthy:
             self._replacing[name] = threading.Thread(
                 target=self._replace, args=(self._nodes[name],), name=f"replacement of {name}", daemon=True
@@ -118,7 +121,7 @@ class StaticNodes:
         except LaunchFailed as error:
             self._progress.say(f"{name}: EC2 gives no instance: {error.code}", "yellow")
             return  # it stays DOWN, and the next loop tries again
-        self._update(name, f"nodeaddr={instance.address}", f"nodehostname={name}")
+        self._set_address({name: instance.address})
         try:
             (host,) = self._fleet.boot(host_spec(node, instance.address))
             self._cluster.set_up(host, node)
@@ -142,5 +145,10 @@ class StaticNodes:
         if instance is not None:
             self._cluster.terminate(instance)
 
-    def _update(self, name: str, *update: str) -> None:
-        self._daemon.update(f"nodename={name}", *update)
+    def _set_address(self, addresses: Mapping[str, str], *update: str) -> None:
+        """Set the NodeAddr of each node; a node without a machine has its own name there."""
+        names = ",".join(addresses)
+        self._update(names, f"nodeaddr={','.join(addresses.values())}", f"nodehostname={names}", *update)
+
+    def _update(self, names: str, *update: str) -> None:
+        self._daemon.update(f"nodename={names}", *update)

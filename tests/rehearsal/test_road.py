@@ -123,7 +123,7 @@ NOT_USED = {
     "ec2messages:": "agents before 3.3.40 take commands through these",
     "s3:AbortMultipartUpload": "only an upload of a large report that fails is aborted",
 }
-#: Used only where the timer of `30-topology` runs before the verdict.
+#: Used only if the timer of `30-topology` runs before the verdict, 20 s after the head node's bootstrap or later.
 USED_LATE = "ec2:DescribeInstanceTopology"
 
 
@@ -180,11 +180,26 @@ def _use_and_kill_the_kept_cluster(output: str, settings: str) -> None:
         assert (node.returncode, node.stdout) == (7, "ubuntu\ntrain-st-gpu-2\n")
         wrong = _slipway("shell", "--cluster", name, "gpu-9", "--", "true")
         assert (wrong.returncode, wrong.stderr.split(".")[0]) == (2, f"gpu-9: no such node runs in {name}")
+        _the_head_node_has_ec2s_topology(name)
         again = _slipway("rehearse", settings, "--keep")
         assert again.returncode == 2
         assert f"a cluster {name} is kept until" in again.stderr
     finally:
         os.kill(kept["keeper"], signal.SIGKILL)
+
+
+def _the_head_node_has_ec2s_topology(name: str) -> None:
+    """Its timer may not have run yet; the three nodes are below the same network nodes (rehearsal/cloud/topology.py)."""
+    file = "/var/lib/slipway/topology.json"
+    script = f"systemctl start slipway-topology && cat {file} && sinfo --noheader --format='%n %o'"
+    done = _slipway("shell", "--cluster", name, "head", "--", "sudo", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    answer, *listing = done.stdout.splitlines()
+    nodes = json.loads(answer)["nodes"]
+    assert {f"{node} {entry['address']}" for node, entry in nodes.items()} == set(listing)
+    assert len(nodes) == 3
+    (places,) = {tuple(entry["network_nodes"]) for entry in nodes.values()}
+    assert [place[:3] for place in places] == ["nn-"] * 3
 
 
 def _slipway(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -328,7 +343,8 @@ def _site(folder: Path) -> Path:
     _script(folder, "harden.sh", HEAD_SCRIPT)
     _script(folder, "compute/limits.sh", COMPUTE_SCRIPT)
     settings = SITE_PARTS.read_text(encoding="utf-8").replace("count: 2", "count: 3")
-    settings = settings.replace("p5.48xlarge", "p5.4xlarge")  # one GPU: the link that is throttled is the node's
+    # One GPU: the link that is throttled is the node's. EC2 has a topology for this type, and none for p5.4xlarge.
+    settings = settings.replace("p5.48xlarge", "g6e.8xlarge")
     settings = settings.replace("{SlurmdTimeout: 600}", "{SlurmdTimeout: 600, JobAcctGatherFrequency: 20}")
     file = folder / "site.yaml"
     file.write_text(f"{settings}acceptance: {{scenario: all-reduce}}\n", encoding="utf-8")
