@@ -122,10 +122,11 @@ def _blocks(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
     """
     rest = b"\n"
     for chunk in chunks:
-        data = rest + chunk
-        end = data.rfind(b"\n")
-        if end > 0:
-            yield data[:end], True
-        rest = data[end : end + _LONGEST_REST]
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            rest = (rest + chunk)[:_LONGEST_REST]
+            continue
+        yield b"".join((rest, memoryview(chunk)[:end])), True
+        rest = chunk[end : end + _LONGEST_REST]
     if len(rest) > 1:
         yield rest, False

@@ -71,7 +71,7 @@ _EVENT_MARKS = (
 )
 _EXIT_CODE = re.compile(r"exit code (\d{1,3})")
 _NO_GPUDIRECT = re.compile(rb"via NET/(?!Socket)[A-Za-z][\w ]*/\d+(?:\(\d+\))?(?=\s|\Z)")
-_MOST_CHANNEL_BLOCKS = 16  # blocks with channels that are searched for those without GPUDirect: each host is alike
+_MOST_CHANNEL_BLOCKS = 8  # blocks with channels that are searched for those without GPUDirect: each host is alike
 
 
 def _without_prefixes(text: str) -> str:
@@ -118,7 +118,7 @@ class TextReader:
         self._first_rank_listed = False
         self._talks = False
         self._after_comment = False
-        self._devices: dict[Device, Device] = {}
+        self._devices: dict[tuple[str, ...], Device] = {}
         self.doubtful = False
 
     def block(self, block: bytes, ended: bool, thorough: bool) -> None:
@@ -245,8 +245,10 @@ class TextReader:
         found = _DEVICE.search(text)
         if found is None or len(self.log.devices) >= _MOST_DEVICES:
             return
-        device = Device(int(found[1]), found[2], int(found[3]), found[4], found[5].strip())
-        device = self._devices.setdefault(device, device)  # tests on the same nodes list the same devices again
+        device = self._devices.get(found.groups())  # tests on the same nodes list the same devices again
+        if device is None:
+            device = Device(int(found[1]), found[2], int(found[3]), found[4], found[5].strip())
+            self._devices[found.groups()] = device
         self.log.devices.append(device)
         if device.rank == 0:
             if self._first_rank_listed:
