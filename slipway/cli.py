@@ -55,6 +55,9 @@ RegionName = Annotated[
 ZoneName = Annotated[
     str | None, option("--zone", help="The availability zone, e.g. us-east-1a.", values=completion.zone_names)
 ]
+Part = Annotated[
+    int | None, option("--part", min=1, help="Print this part of a policy that is too long for one managed policy.")
+]
 Policy = Annotated[bool, option("--policy", help="Print the IAM policy that this command needs, and ask AWS nothing.")]
 Profile = Annotated[
     str | None, option("--profile", help="A profile of the AWS configuration.", values=completion.profiles)
@@ -251,21 +254,27 @@ def preflight(
     from slipway.preflight.iam import reading_policy
 
     if policy:
-        return _print_policy(file, reading_policy)
+        return _print_policy(file, reading_policy, "preflight")
     return run(file, as_json=as_json, profile=profile, timeout_s=timeout)
 
 
 def _print_policy(
-    file: Path, policy: Callable[[Settings], dict[str, Any]], *, as_json: bool = False, part: int | None = None
+    file: Path,
+    policy: Callable[[Settings], dict[str, Any]],
+    command: str,
+    *,
+    as_json: bool = False,
+    part: int | None = None,
+    note: str = "",
 ) -> int:
     """Print a policy, which is JSON in any case; with --json on one line, as IAM counts its characters.
 
-    `part` is the number of a part of a policy that is too long for one. Raises UsageError if it is too long, or if
-    there is no such part.
+    `part` is the number of a part of a policy that is too long for one; `slipway policy COMMAND` prints it. Raises
+    UsageError if the policy is too long, or if there is no such part.
     """
     from slipway.aws.policy import chosen
 
-    document = chosen(policy(load_settings(file)), part)
+    document = chosen(policy(load_settings(file)), part, f"slipway policy {command} {file}", note)
     print(json.dumps(document, separators=(",", ":")) if as_json else json.dumps(document, indent=2))
     return EXIT_GOOD
 
@@ -285,10 +294,7 @@ def policy_deploy(
         bool,
         option("--reasons", help="Print, instead, each action of that role's policy with what needs it."),
     ] = False,
-    part: Annotated[
-        int | None,
-        option("--part", min=1, help="Print this part of a policy that is too long for one managed policy."),
-    ] = None,
+    part: Part = None,
     as_json: AsJson = False,
 ) -> int:
     """Print the IAM policy of the person or the pipeline that deploys and deletes the cluster."""
@@ -300,15 +306,18 @@ def policy_deploy(
         lines = (f"{action}: {', '.join(needed_by)}" for action, needed_by in explained.items())
         print(json.dumps(explained) if as_json else "\n".join(lines))
         return EXIT_GOOD
-    return _print_policy(file, execution_policy if execution else deployer_policy, as_json=as_json, part=part)
+    note = ", and cdk bootstrap --cloudformation-execution-policies takes their ARNs with commas"
+    if execution:
+        return _print_policy(file, execution_policy, "deploy --execution", as_json=as_json, part=part, note=note)
+    return _print_policy(file, deployer_policy, "deploy", as_json=as_json, part=part)
 
 
 @policies.command("preflight", cls=Command)
-def policy_preflight(file: SettingsFile, as_json: AsJson = False) -> int:
+def policy_preflight(file: SettingsFile, part: Part = None, as_json: AsJson = False) -> int:
     """Print the IAM policy that `slipway preflight` needs, as `slipway preflight --policy` does."""
     from slipway.preflight.iam import reading_policy
 
-    return _print_policy(file, reading_policy, as_json=as_json)
+    return _print_policy(file, reading_policy, "preflight", as_json=as_json, part=part)
 
 
 @policies.command("status", cls=Command)
@@ -316,7 +325,7 @@ def policy_status(file: SettingsFile, as_json: AsJson = False) -> int:
     """Print the IAM policy that `slipway status` needs, as `slipway status --policy` does."""
     from slipway.status.command import policy as reading_policy
 
-    return _print_policy(file, reading_policy, as_json=as_json)
+    return _print_policy(file, reading_policy, "status", as_json=as_json)
 
 
 @policies.command("teardown", cls=Command)
@@ -324,7 +333,7 @@ def policy_teardown(file: SettingsFile, as_json: AsJson = False) -> int:
     """Print the IAM policy that `slipway teardown --delete-data` needs."""
     from slipway.teardown.policy import teardown_policy
 
-    return _print_policy(file, teardown_policy, as_json=as_json)
+    return _print_policy(file, teardown_policy, "teardown", as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -358,7 +367,7 @@ def status(
     from slipway.status.command import status as run
 
     if policy:
-        return _print_policy(file, reading_policy)
+        return _print_policy(file, reading_policy, "status")
     return run(file, as_json=as_json, profile=profile, timeout_s=timeout)
 
 

@@ -31,7 +31,7 @@ def size(policy: dict[str, Any]) -> int:
 def parts(policy: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the policy in as few managed policies as its statements, in their order, allow."""
     made: list[dict[str, Any]] = []
-    for statement in policy["Statement"]:
+    for statement in (piece for whole in policy["Statement"] for piece in _pieces(whole)):
         together = document([*(made[-1]["Statement"] if made else ()), statement])
         if made and size(together) <= MANAGED_POLICY_CHARACTERS:
             made[-1] = together
@@ -40,8 +40,24 @@ def parts(policy: dict[str, Any]) -> list[dict[str, Any]]:
     return made
 
 
-def chosen(policy: dict[str, Any], part: int | None) -> dict[str, Any]:
-    """Return the policy, or its `part`, counted from 1. Raises UsageError if it has several and none is chosen."""
+def _pieces(statement: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the statement, or several with a share of its resources each if it alone is too long for a policy."""
+    resources = statement["Resource"]
+    for count in range(1, len(resources) + 1):
+        step = -(-len(resources) // count)
+        shares = [resources[start : start + step] for start in range(0, len(resources), step)]
+        names = [statement["Sid"] if count == 1 else f"{statement['Sid']}{number}" for number in range(1, count + 1)]
+        pieces = [{**statement, "Sid": sid, "Resource": share} for sid, share in zip(names, shares, strict=False)]
+        if all(size(document([piece])) <= MANAGED_POLICY_CHARACTERS for piece in pieces):
+            break
+    return pieces
+
+
+def chosen(policy: dict[str, Any], part: int | None, command: str, note: str = "") -> dict[str, Any]:
+    """Return the policy, or its `part`, counted from 1. Raises UsageError if it has several and none is chosen.
+
+    `command` prints a part of it; `note` is what takes several policies, next to a role.
+    """
     made = parts(policy)
     if part is None and len(made) == 1:
         return policy
@@ -50,7 +66,6 @@ def chosen(policy: dict[str, Any], part: int | None) -> dict[str, Any]:
         count = f"{len(made)} part{'s' if len(made) > 1 else ''}"
         raise UsageError(
             f"the policy has {size(policy):,} characters and a managed policy takes {MANAGED_POLICY_CHARACTERS:,}: "
-            f"it is printed in {count}. Hint: {asked}; a role takes several policies, "
-            "and cdk bootstrap --cloudformation-execution-policies takes their ARNs with commas"
+            f"it is printed in {count}. Hint: {command} {asked}; a role takes several policies{note}"
         )
     return made[part - 1]

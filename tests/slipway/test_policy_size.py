@@ -61,7 +61,10 @@ def test_the_command_names_the_parts_and_prints_them(everything: Path, capsys: p
     assert (
         f"the policy has {size(whole):,} characters and a managed policy takes 6,144: it is printed in 2 parts" in err
     )
-    assert "Hint: --part 1, then --part 2; a role takes several policies" in err
+    hint = (
+        f"Hint: slipway policy deploy --execution {everything} --part 1, then --part 2; a role takes several policies"
+    )
+    assert f"{hint}, and cdk bootstrap --cloudformation-execution-policies takes their ARNs" in err
     printed = []
     for number in ("1", "2"):
         assert command_line.run(app, [*asked, "--part", number, "--json"]) == 0
@@ -76,3 +79,30 @@ def test_a_short_policy_is_one_part(capsys: pytest.CaptureFixture[str]) -> None:
     whole = capsys.readouterr().out
     assert command_line.run(app, [*asked, "--part", "1"]) == 0
     assert capsys.readouterr().out == whole
+
+
+@pytest.mark.parametrize(("buckets", "count"), [(35, 2), (90, 3)])
+def test_preflights_policy_of_many_buckets_is_printed_in_parts(
+    buckets: int, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With 90 buckets one statement is too long for a policy: it becomes several, each with a share of the resources."""
+    scripts = "".join(f"    - {{url: 's3://{BUCKET}-{n:02}/x.sh'}}\n" for n in range(buckets))
+    file = tmp_path / "many.yaml"
+    file.write_text(EXAMPLE.read_text("utf-8").replace("head_node:\n", f"head_node:\n  scripts:\n{scripts}"), "utf-8")
+    whole = reading_policy(load_settings(file))
+    for asked in (["policy", "preflight", str(file)], ["preflight", str(file), "--policy"]):
+        assert command_line.run(app, asked) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert f"in {count} parts. Hint: slipway policy preflight {file} --part 1, then --part 2" in err
+    allowed = set()
+    for number in range(1, count + 1):
+        assert command_line.run(app, ["policy", "preflight", str(file), "--part", str(number), "--json"]) == 0
+        printed = capsys.readouterr().out.strip()
+        assert len(printed) <= MANAGED_POLICY_CHARACTERS
+        statements = json.loads(printed)["Statement"]
+        assert len({one["Sid"] for one in statements}) == len(statements)
+        allowed |= {(action, arn) for one in statements for action in one["Action"] for arn in one["Resource"]}
+    assert allowed == {
+        (action, arn) for one in whole["Statement"] for action in one["Action"] for arn in one["Resource"]
+    }
