@@ -11,7 +11,7 @@ from pathlib import Path
 from acceptance.cloudai.notes import Notes, read_notes
 from acceptance.cloudai.results import results_of
 from acceptance.cloudai.script import NOTES
-from acceptance.cloudai.stored import StoredJob, StoredPlan
+from acceptance.cloudai.stored import NEVER, StoredJob, StoredPlan
 from acceptance.limits import Check, worst
 from acceptance.nccl import Log, parse_stream
 from acceptance.report.build import measured_report
@@ -64,6 +64,8 @@ class Judge:
         outcome = record.outcome
         if outcome is None:
             return Check("job", "fail", f"job {record.job_id} has not ended, as far as is known")
+        if NEVER in outcome.message:
+            return Check("job", "skipped", outcome.message)
         if outcome.state != "CANCELLED":
             return None
         try:

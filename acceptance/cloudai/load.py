@@ -422,6 +422,9 @@ def _test_of(run: Mapping[str, Any], own: Mapping[str, Any], spot: Spot, lookup:
             rule = f"names a test of the template {test.fields['test_template_name']}, which is refused"
             spot.at("test_name").error(name, rule, f"see {test.file.path}")
             continue
+        if not fields:  # most runs change nothing of their test, which has been checked
+            results.append(definition(test.fields))
+            continue
         changes = read_table({one: RUN[one] for one in _RUN_TEST}, fields, replace(spot, partial=True))
         if isinstance(fields.get("cmd_args"), dict):
             there = replace(spot.at("cmd_args"), partial=True)

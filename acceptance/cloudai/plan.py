@@ -254,8 +254,12 @@ def write_plan(plan: Plan) -> None:
         raise InputError([f"{plan.folder}: exists. Hint: give another folder with --output-dir, or try again"])
     with new_folder(plan.folder) as folder:
         for planned in plan.jobs:
+            directory = folder / planned.directory.relative_to(plan.folder)
+            directory.mkdir(parents=True)
             for name, text in {**files_of(planned.batch), "test-run.toml": _record(planned)}.items():
-                _write(folder / planned.directory.relative_to(plan.folder) / name, text)
+                if "/" in name:
+                    (directory / name).parent.mkdir(parents=True, exist_ok=True)
+                _write(directory / name, text)
         for name in ("submit.sh", "end-jobs.sh", METADATA):
             _write(folder / name, files("acceptance.cloudai").joinpath(name).read_text("utf-8"))
         _write(folder / "plan.tsv", "".join(_rows(plan.jobs)))
@@ -263,7 +267,6 @@ def write_plan(plan: Plan) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     if path.suffix == ".sh" and path.name != VARIABLES:
         path.chmod(0o755)

@@ -17,7 +17,7 @@ from pathlib import Path
 from acceptance.cloudai.hostlist import NodesError, expand
 from acceptance.cloudai.notes import Notes, read_notes
 from acceptance.cloudai.script import LAUNCHER, NOTES, SCRIPT
-from acceptance.cloudai.stored import JOBS, StoredJob, read_ids, read_plan
+from acceptance.cloudai.stored import JOBS, NEVER, StoredJob, read_ids, read_plan
 from acceptance.command import call
 from acceptance.errors import ExternalError, Interrupted
 from acceptance.runner.campaign import alone_in, now
@@ -34,14 +34,13 @@ _LAUNCHER_S = 600  # seconds that NeMo's launcher may take to submit its job
 _POLL_S = (0.3, 5.0)  # first and longest time between two questions
 _OVERTIME_S = 180  # seconds that Slurm may take to end a job that reached its limit
 _STUCK_S = 600  # seconds that a job may wait for something that does not come, such as a node that is down
-_NEVER = "DependencyNeverSatisfied"
 # Reasons of pending jobs that other jobs' ends do not remove.
 _STUCK = (
     *("BadConstraints", "InactiveLimit", "Invalid", "JobHeldAdmin", "JobHoldMaxRequeue", "NodeDown"),
     *("Nodes_required_for_job_are_DOWN", "PartitionDown", "PartitionInactive", "PartitionNodeLimit"),
     *("PartitionTimeLimit", "ReqNodeNotAvail", "Reservation", "launch_failed", "job_requeued_in_held_state"),
 )
-_HELD = ("REQUEUE_HOLD", "SPECIAL_EXIT")  # states in which a requeued job waits for an administrator
+_HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # states in which a job waits for an administrator
 
 
 class ScenarioRun:
@@ -190,17 +189,19 @@ class ScenarioRun:
             self._seen[job_id] = info.state
             if info.state == "RUNNING":
                 self._say(f"{job.path}: job {job_id} runs on {info.nodes}")
-        trouble = self._trouble(job_id, info)
+        trouble = self._trouble(job, job_id, info)
         if trouble:
             self._end(job, record, info, trouble)
 
-    def _trouble(self, job_id: int, info: JobInfo) -> str:
+    def _trouble(self, job: StoredJob, job_id: int, info: JobInfo) -> str:
         """Return why a job will never end by itself, nothing if it may."""
         overtime = info.limit_s and info.started and time.time() - info.started > info.limit_s + _OVERTIME_S
         if info.state == "RUNNING" and overtime:
             return f"did not end within its limit of {info.limit_s} s and Slurm did not end it"
-        if info.state == "PENDING" and info.reason == _NEVER:
-            return f"waited for a dependency that cannot come true (Slurm's reason: {_NEVER})"
+        if info.state == "PENDING" and info.reason == NEVER:
+            numbers = {int(need.partition(":")[2]) for need in job.needs.split(",") if ":" in need}
+            others = [one.path for one in self.plan.jobs if one.number in numbers]
+            return f"waited for {' and '.join(others) or 'another job'}, and can never begin (Slurm's reason: {NEVER})"
         if info.state not in _HELD and not (info.state == "PENDING" and info.reason.startswith(_STUCK)):
             self._stuck.pop(job_id, None)
             return ""

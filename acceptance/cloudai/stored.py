@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from acceptance.runner.files import read_plain
 
 FILE = "plan.json"
 JOBS = "jobs.tsv"
+NEVER = "DependencyNeverSatisfied"  # Slurm's reason of a job that waits for what cannot happen any more
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,16 @@ class StoredPlan:
 
     def text(self) -> str:
         """Return the file's text."""
-        return json.dumps(asdict(self), indent=1, default=str) + "\n"
+        return json.dumps(self, indent=1, default=_plain) + "\n"
 
     def test(self, job: StoredJob) -> StoredTest:
         """Return the test of a job."""
         return next(one for one in self.tests if one.id == job.test)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has no form for: the parts of the plan as tables, dates of TOML as texts."""
+    return vars(value) if is_dataclass(value) else str(value)
 
 
 def is_scenario_folder(folder: Path) -> bool:

@@ -161,13 +161,17 @@ class Slurm:
         return {int(_field(line, "JobId")): _job(line) for line in text.splitlines() if _field(line, "JobId").isdigit()}
 
     def _accounted(self, job_id: int) -> JobInfo | None:
-        """What the accounting knows of a job; None where there is no accounting, or it does not know it either."""
+        """What the accounting knows of a job; None where there is none, or it does not know how the job ended.
+
+        Slurm does not repair the record of a job that ended while slurmdbd was away (a "runaway job"): it says RUNNING
+        for ever.
+        """
         try:
             text = self.call(["sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", "State,ExitCode,NodeList,Start,End"])
         except ExternalError:
             return None
         found = re.match(r"([A-Z_]+)[^|]*\|(\d+):(\d+)\|([^|\n]*)\|?([^|\n]*)\|?([^|\n]*)", text)
-        if found is None:
+        if found is None or found[1] not in FINAL_STATES:
             return None
         nodes = "" if found[4].startswith("None") else found[4].strip()
         return JobInfo(found[1], "", int(found[2]), int(found[3]), nodes, _unix(found[5]), _unix(found[6]))

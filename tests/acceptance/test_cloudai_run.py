@@ -248,3 +248,78 @@ def test_a_lost_node_and_a_killed_watcher(files: Files, slurm: LoopbackSlurm, tm
     assert "long/0: its script could not end other jobs; ending noise" in out
     assert "job: a node of the job failed" in report["scenario"]["tests"][0]["cause"]
     assert {node["name"]: node["verdict"] for node in report["nodes"]}["gpu-4"] == "infrastructure"
+
+
+def watched(options: list[str], line: str) -> tuple[subprocess.Popen[str], list[str]]:
+    """A started `acceptance run`, after it printed a line with this text."""
+    argv = [sys.executable, "-m", "acceptance", "run", *options]
+    watcher = subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    until, lines = time.monotonic() + 60, [""]
+    while line not in lines[-1]:
+        assert watcher.stdout
+        lines.append(watcher.stdout.readline())
+        assert lines[-1], lines
+        assert time.monotonic() < until, lines
+    return watcher, lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_the_jobs_of_the_scenario_and_no_other(
+    number: signal.Signals, files: Files, slurm: LoopbackSlurm, tmp_path: Path, capfd: Capture
+) -> None:
+    other = slurm.call("sbatch", "--parsable", "--output=/dev/null", "--nodelist=gpu-4", "--wrap=sleep 300").strip()
+    options = files(bash("long", "sleep 300"), bash("after", "true", needs(start_post_comp="long")))
+    watcher, _ = watched(options, "long/0: job")
+    try:
+        watcher.send_signal(number)
+        out, _ = watcher.communicate(timeout=60)
+        left = slurm.call("squeue", "--noheader", "--states=PENDING,RUNNING", "--format=%i").split()
+    finally:
+        slurm.call("scancel", other)
+    assert watcher.returncode == 130
+    stopped = f"stopped by {number.name}: the measurement is not finished"
+    assert f"s  {stopped}: cancelling 2 jobs\n" in out
+    assert out.splitlines()[-1] == f"[RESULT] FAILURE: {stopped}"
+    assert left == [other]
+    report, folder = report_of(tmp_path)
+    assert report["verdict"] == "error"
+    assert main(["run", "--resume", str(folder)]) == 3  # the jobs were cancelled; nothing is submitted again
+    report, _ = report_of(tmp_path)
+    assert verdicts(report) == {"long": "fail", "after": "fail"}
+    assert "someone cancelled the job" in report["scenario"]["tests"][0]["cause"]
+    capfd.readouterr()
+
+
+def test_submitted_without_waiting_then_reported_resumed_and_timed_out(
+    files: Files, slurm: LoopbackSlurm, tmp_path: Path, capfd: Capture
+) -> None:
+    options = files(
+        bash("quick", "exit 4", "nodes = ['gpu-4']"),
+        bash("long", "sleep 300", "nodes = ['gpu-3']"),
+        bash("never", "true", needs(start_post_comp="long")),
+        head="job_status_check = false\n",
+    )
+    assert main(["run", *options, "--no-wait"]) == 0
+    folder = next(path for path in (tmp_path / "out").iterdir())
+    assert f"submitted; to watch and report: acceptance run --resume {folder}" in capfd.readouterr().out
+    ids = {line.split("\t")[0]: line.split("\t")[3] for line in (folder / "jobs.tsv").read_text().splitlines()}
+    until = time.monotonic() + 60
+    while "FAILED" not in slurm.call("scontrol", "show", "job", ids["quick"]):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert main(["generate-report", "--result-dir", str(folder)]) == 1
+    report, _ = report_of(tmp_path)
+    assert report["scenario"]["tests"][1]["cause"].endswith("has not ended, as far as is known")
+    slurm.call("scontrol", "update", f"jobid={ids['never']}", f"dependency=afterok:{ids['quick']}")
+    assert main(["run", "--resume", str(folder), "--timeout", "2s"]) == 1
+    out = capfd.readouterr().out
+    assert "--timeout: 2 s are over; cancelling 1 job\n" in out
+    report, _ = report_of(tmp_path)
+    tests = {test["id"]: (test["verdict"], test["cause"]) for test in report["scenario"]["tests"]}
+    assert tests["quick"] == ("fail", "job: the job failed with exit code 4")
+    assert tests["long"] == ("fail", "job: the job did not end before --timeout (2 s); it was cancelled")
+    words = (
+        "the job waited for long/0, and can never begin (Slurm's reason: DependencyNeverSatisfied); it was cancelled"
+    )
+    assert tests["never"] == ("skipped", f"job: {words}")
+    assert slurm.call("squeue", "--noheader", "--states=PENDING,RUNNING") == ""
