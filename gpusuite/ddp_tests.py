@@ -207,7 +207,7 @@ def _sizes(arguments: argparse.Namespace) -> list[int]:
 
 
 def _collectives(text: str) -> list[str]:
-    """Return the names in their order. Raises ValueError for a name that is none of COLLECTIVES."""
+    """Return the names in their order. Raises ValueError for a name that is not in COLLECTIVES."""
     names = text.split(",")
     wrong = [name for name in names if name not in COLLECTIVES]
     if wrong:
