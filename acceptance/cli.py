@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from acceptance import __version__
 from acceptance.cloudai.command import (
+    DEFAULT_TIMEOUT,
     LISTS,
     add_cloudai_commands,
     add_files,
@@ -27,6 +28,7 @@ from acceptance.cloudai.command import (
     timeout_of,
     write_scenario,
 )
+from acceptance.cloudai.load import folders_of
 from acceptance.cloudai.report import CLUSTER, write_scenario_report
 from acceptance.cloudai.run import ScenarioRun
 from acceptance.cloudai.stored import is_scenario_folder
@@ -62,6 +64,7 @@ from acceptance.runner.stop import Stop
 from acceptance.scenario import (
     COLLECTIVES,
     Scenario,
+    ScenarioFile,
     check_scenario,
     load_own,
     load_scenario,
@@ -119,6 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure what a scenario asks for, judge it, write the report")
     _add_common(run)
+    network = "measure the tests of the scenario file, also if it names a scenario of CloudAI"
+    run.add_argument("--network", action="store_true", help=network)
     run.add_argument("--resume", type=Path, metavar="RUN_DIR", help="go on with a run that was interrupted")
     run.add_argument("--upload", metavar="S3URL", help="copy the run directory below s3://BUCKET/PREFIX/")
     history = f"what earlier runs measured, for baselines and trends (default: DIR/{HISTORY_FILE})"
@@ -271,10 +276,24 @@ def _new_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepared:
         raise InputError(error.faults + faults) from None
     if faults:
         raise InputError(faults)
+    if scenario.test_scenario is not None and not arguments.network:
+        return _named_scenario(arguments, scenario.test_scenario, stop, say)
     scenario = replace(scenario, baselines=known_baselines(_history(arguments), scenario, say))
     directory = _begin(scenario, with_baselines(values, scenario.baselines), arguments, say)
     campaign = Campaign(scenario, directory, stop, say)
     return _prepared(campaign, campaign.run)
+
+
+def _named_scenario(arguments: argparse.Namespace, named: ScenarioFile, stop: Stop, say: Say) -> _Prepared:
+    """The scenario of CloudAI that an acceptance.json names, which measures in place of its tests."""
+    here = arguments.scenario.resolve().parent
+    arguments.system_config, arguments.test_scenario = here / named.system, here / named.file
+    tests, hooks = folders_of(arguments.test_scenario)
+    arguments.tests_dir, arguments.hook_dir = arguments.tests_dir or tests, arguments.hook_dir or hooks
+    arguments.output_dir = arguments.output_dir or arguments.output
+    if arguments.timeout == DEFAULT_TIMEOUT:
+        arguments.timeout = f"{named.timeout_s}s"
+    return _scenario_run(arguments, stop, say)
 
 
 def _new_search(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepared:
@@ -319,7 +338,8 @@ def _values(arguments: argparse.Namespace) -> tuple[Any, str]:
 def _begin(scenario: Scenario, values: Any, arguments: argparse.Namespace, say: Say) -> Path:
     """Make the run directory, with the scenario in it. Raises ExternalError, OSError."""
     directory = make_run_directory(arguments.output, scenario.partition)
-    write_whole(directory / "scenario.json", json.dumps(values, indent=1) + "\n")
+    own = {key: value for key, value in values.items() if key != "test_scenario"}  # this run measures its tests
+    write_whole(directory / "scenario.json", json.dumps(own, indent=1) + "\n")
     say(f"run directory {directory}")
     return directory
 

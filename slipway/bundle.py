@@ -5,7 +5,7 @@ data. The same input gives the same bytes: names are sorted, and times, owners a
 bundle is an unchanged CloudFormation asset.
 
 Top level of the archive: `nodes/ headnode/ compute/ templates/ gpusuite/ acceptance.pyz node.env
-containers.txt acceptance.json instances.json`.
+containers.txt acceptance.json instances.json`, and `scenario/` where the settings name a CloudAI scenario.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai.commands import shared_name
-from slipway.errors import EnvironmentFault
+from acceptance.cloudai.toml_text import toml_text
+from slipway.errors import EnvironmentFault, Fault, SettingsError
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import ACCEPTANCE, FILES
-from slipway.settings import PARALLELCLUSTER_VERSION, Settings
+from slipway.settings import PARALLELCLUSTER_VERSION, Queue, Settings
 from slipway.settings.rules.acceptance import WARM_UP
+from slipway.settings.rules.scenario import SCENARIO_SHARE
 from slipway.settings.rules.software import BUILD_SHARE
+from slipway.settings.scenario import FSX_MOUNT, has_pyxis, read_user_scenario
 
 NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates", "gpusuite")
 LIBRARIES = ("jinja2", "markupsafe", "tomli")
 PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
 PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"
-FSX_MOUNT = "/fsx"
+SCENARIO_FOLDER = "scenario"  # of the bundle, with the CloudAI scenario that the settings name
 CONTAINERS_HEAD = f"""\
 # Images that root imports, one a line: docker://REGISTRY/NAME:TAG
 # To change it: sudo nano {FSX_MOUNT}/config/containers.txt, then: sudo systemctl restart slipway-containers
@@ -75,6 +78,7 @@ def bundle_files(settings: Settings, root: Path = FILES) -> dict[str, bytes]:
     files["node.env"] = node_env(settings).encode()
     files["containers.txt"] = (CONTAINERS_HEAD + "".join(f"{image}\n" for image in settings.images)).encode()
     files["acceptance.json"] = (json.dumps(acceptance_scenario(settings), indent=2) + "\n").encode()
+    files.update({f"{SCENARIO_FOLDER}/{name}": data for name, data in scenario_files(settings).items()})
     files["instances.json"] = (json.dumps(instance_facts(settings), indent=2) + "\n").encode()
     return files
 
@@ -107,7 +111,7 @@ def node_env_values(settings: Settings) -> dict[str, str]:
         "CONTAINERS_COMPRESSED": "true" if settings.containers.compressed else "false",
         "CONTAINERS_PYXIS": "true" if settings.containers.pyxis else "false",
         "SOFTWARE_MIRROR": settings.software_mirror or "",
-        "ACCEPTANCE_SCENARIO": settings.acceptance.scenario,
+        "ACCEPTANCE_SCENARIO": "cloudai" if settings.scenario_file else settings.acceptance.scenario,
         "ACCEPTANCE_BUILD_WAIT_S": str(int(settings.acceptance.timeout_minutes * 60 * BUILD_SHARE)),
         "STEP_TIMEOUT_S": str(STEP_TIMEOUT_S),
     }
@@ -157,14 +161,14 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
     locate_share = STARTING_LOCATE_SHARE if starts_nodes else LOCATE_SHARE
     through_network = queue is not None and queue.efa and settings.judged_nodes > 1
     tests = []
-    if settings.acceptance.scenario == "all-reduce" and queue:
+    if settings.acceptance.scenario != "none" and queue:
         tests = [_all_reduce(settings), *([_alltoall(settings)] if through_network else [])]
     return {
         "schema": 1,
         "cluster": settings.name,
         "partition": queue.name if queue else "",
         "instance_type": queue.instance_type if queue else "",
-        "nodes": settings.judged_nodes,
+        "nodes": settings.judged_nodes or int(settings.scenario_file is not None),
         "gpus_per_node": queue.instance.gpus if queue else 0,
         "network": {"provider": "efa", "nics": queue.instance.efa_interfaces} if queue and queue.efa else None,
         "tests": tests,
@@ -187,7 +191,54 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
             }
             for limit in settings.acceptance.limits
         ],
+        **_test_scenario(settings),
     }
+
+
+def _test_scenario(settings: Settings) -> dict[str, Any]:
+    """Return the key that names the CloudAI scenario, which is run in place of the tests; none without one."""
+    path = settings.scenario_file
+    if path is None:
+        return {}
+    user = read_user_scenario(settings)
+    named = {
+        "file": f"{SCENARIO_FOLDER}/test_scenario/{user.file}" if user else str(path),
+        "system": f"{SCENARIO_FOLDER}/system.toml",
+        "timeout_s": int(settings.acceptance.timeout_minutes * 60 * SCENARIO_SHARE),
+        "sha256": user.sha256 if user else None,
+    }
+    return {"test_scenario": named}
+
+
+def scenario_files(settings: Settings) -> dict[str, bytes]:
+    """Return the files of the CloudAI scenario that the settings name, and the system that it runs on; none without.
+
+    Raises SettingsError if the scenario has become wrong since the settings were read.
+    """
+    if settings.scenario_file is None or settings.gpu_queue is None:
+        return {}
+    user = read_user_scenario(settings)
+    if user and user.errors:
+        faults = [Fault(user.file, 0, "", None, text, hint, rule_name="scenario-file") for text, hint in user.errors]
+        raise SettingsError(faults)
+    return {**(user.files if user else {}), "system.toml": cloudai_system(settings, settings.gpu_queue).encode()}
+
+
+def cloudai_system(settings: Settings, queue: Queue) -> str:
+    """Return the text of CloudAI's system file of the cluster; `queue` is the default partition."""
+    return toml_text(
+        {
+            "name": settings.name,
+            "scheduler": "slurm",
+            "install_path": f"{FSX_MOUNT}/cloudai/install",
+            "output_path": f"{FSX_MOUNT}/cloudai/results",
+            "default_partition": queue.name,
+            "mpi": "pmix",
+            "gpus_per_node": queue.instance.gpus,
+            "ntasks_per_node": queue.instance.gpus,
+            "partitions": [{"name": one.name} for one in settings.queues],
+        }
+    )
 
 
 def gpu_image(settings: Settings) -> str | None:
@@ -195,7 +246,7 @@ def gpu_image(settings: Settings) -> str | None:
 
     The head node names the file (headnode/containers/images.py, `Image.stem`).
     """
-    if not settings.images or not settings.containers.pyxis or settings.containers.format == "apptainer":
+    if not settings.images or not has_pyxis(settings):
         return None
     return f"{FSX_MOUNT}/containers/{shared_name(settings.images[0])}"
 

@@ -109,20 +109,35 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     return list(files)
 
 
+def folders_of(scenario: Path) -> tuple[Path, Path | None]:
+    """Return the folder of a scenario's tests and that of the hooks (None without one), in CloudAI's own layout.
+
+    Tests are in the folder `test` next to the scenario's folder, else below that folder, else in it. Hooks are in the
+    nearest folder `hook`: next to the scenario, or next to one of the four folders above it.
+    """
+    folder = scenario.parent
+    tests = (one for one in (folder.parent / "test", folder / "test") if any(one.glob("*.toml")))
+    hooks = (one / "hook" for one in (folder, *folder.absolute().parents[:4]))
+    return next(tests, folder), next((one for one in hooks if one.is_dir()), None)
+
+
 def kind_of(data: Mapping[str, Any]) -> str | None:
     """Return system, scenario or test; None for any other file."""
     return next((kind for key, kind in KINDS.items() if key in data), None)
 
 
-def load_tree(paths: Sequence[Path], tests_dir: Path | None = None, hook_dir: Path | None = None) -> Tree:
+def load_tree(
+    paths: Sequence[Path], tests_dir: Path | None = None, hook_dir: Path | None = None, *, default_hooks: bool = True
+) -> Tree:
     """Read all files of these paths. Scenarios find their tests in `tests_dir`, or near them among the paths.
 
-    Raises InputError for paths that do not exist.
+    default_hooks: without `hook_dir`, take the hooks of conf/hook in the current folder. Raises InputError for paths
+    that do not exist.
     """
     tree = Tree()
     main = find_files(paths)
     named = _toml_files(tests_dir) if tests_dir else []
-    hooks = _hook_files(hook_dir, main)
+    hooks = _hook_files(hook_dir, main) if hook_dir or default_hooks else []
     for path in dict.fromkeys([*main, *named, *hooks]):
         file = _read(path, tree)
         kind = tree.kinds.get(path)

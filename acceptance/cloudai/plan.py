@@ -183,7 +183,9 @@ class _Planner:
 
     def _batch(self, run: TestRun, directory: Path, iteration: int, step: int, last: bool) -> Batch:
         scenario = self._scenario
-        main = self._step(run, directory, choose(run.nodes, _count(run), run.exclude_nodes, self._groups, self._states))
+        main = self._step(
+            run, directory, choose(run.nodes, node_count(run), run.exclude_nodes, self._groups, self._states)
+        )
         hooks = {
             kind: tuple(self._hook(one, directory / kind, main.job.nodes) for one in (hook.runs if hook else ()))
             for kind, hook in (("pre_test", scenario.pre_test), ("post_test", scenario.post_test))
@@ -238,8 +240,8 @@ def _asked(scenario: TestScenario) -> list[str]:
     return list(dict.fromkeys(match[1] for match in matches if match))
 
 
-def _count(run: TestRun) -> int:
-    """The number of nodes; that of AIDynamo follows from its roles if the scenario has none."""
+def node_count(run: TestRun) -> int:
+    """Return the number of nodes; that of AIDynamo follows from its roles if the scenario has none."""
     if run.counts:
         return run.counts[0]
     return role_nodes(run.test.arguments) if run.test.template == "AIDynamo" else 1

@@ -18,6 +18,7 @@ from acceptance.scenario.model import (
     LocateSettings,
     NetworkWanted,
     Scenario,
+    ScenarioFile,
     Test,
 )
 
@@ -29,6 +30,7 @@ __all__ = [
     "LocateSettings",
     "NetworkWanted",
     "Scenario",
+    "ScenarioFile",
     "Test",
     "check_scenario",
     "load_own",

@@ -19,6 +19,7 @@ from acceptance.scenario.model import (
     LocateSettings,
     NetworkWanted,
     Scenario,
+    ScenarioFile,
     Test,
 )
 
@@ -28,6 +29,7 @@ _PROVIDER = re.compile(r"[a-z][a-z0-9;_-]{0,31}")
 _PATH = re.compile(r"/[A-Za-z0-9_./+-]{1,250}")
 _IMAGE = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./:#@+-]{1,250}")
 _IMAGE_FILE = re.compile(r"(/[A-Za-z0-9_.+-]+)+[.]sqsh")
+_TOML = re.compile(r"/?[A-Za-z0-9_@+-][A-Za-z0-9_./@+-]{0,250}[.]toml")
 _MOUNT = re.compile(r"/[A-Za-z0-9_./+-]{0,250}:/[A-Za-z0-9_./+-]{0,250}(?::[a-z,+-]{1,40})?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -229,6 +231,7 @@ def read_scenario(value: Any, faults: list[str]) -> Scenario:
         queue_timeout_s=top.whole("queue_timeout_s", 1, 86_400, 600),
         node_wait_s=top.whole("node_wait_s", 0, 3_600, 30),
         missing_limit=top.choice("missing_limit", ("fail", "warn"), "fail"),
+        test_scenario=_test_scenario(top, faults),
     )
     top.close()
     _across(scenario, top)
@@ -246,6 +249,21 @@ def _network(top: _Reader, faults: list[str]) -> NetworkWanted | None:
         nics = reader.whole("nics", 1, 1024)
     reader.close()
     return NetworkWanted(provider, nics)
+
+
+def _test_scenario(top: _Reader, faults: list[str]) -> ScenarioFile | None:
+    value = top.take("test_scenario", None)
+    if value is None:
+        return None
+    reader, rule = _Reader(value, "test_scenario", faults), "must be the path of a TOML file"
+    reader.take("sha256", None)  # of its files, for the record
+    named = ScenarioFile(
+        file=reader.text("file", _TOML, rule),
+        system=reader.text("system", _TOML, rule),
+        timeout_s=reader.whole("timeout_s", 1, 86_400),
+    )
+    reader.close()
+    return named
 
 
 def _gpu_image(top: _Reader) -> str | None:

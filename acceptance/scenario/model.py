@@ -142,6 +142,18 @@ class LocateSettings:
 
 
 @dataclass(frozen=True)
+class ScenarioFile:
+    """A scenario of CloudAI, which `acceptance run` runs in place of the tests of acceptance.json.
+
+    file, system: paths, absolute or from the folder of acceptance.json. timeout_s: bound of all its jobs together.
+    """
+
+    file: str
+    system: str
+    timeout_s: int
+
+
+@dataclass(frozen=True)
 class Scenario:
     """A whole scenario file (schema 1).
 
@@ -166,3 +178,4 @@ class Scenario:
     queue_timeout_s: int = 600
     node_wait_s: int = 30
     missing_limit: str = "fail"
+    test_scenario: ScenarioFile | None = None

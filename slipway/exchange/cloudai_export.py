@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai.toml_text import toml_text
-from slipway.bundle import FSX_MOUNT, acceptance_scenario, gpu_image
+from slipway.bundle import acceptance_scenario, cloudai_system, gpu_image, scenario_files
 from slipway.errors import EXIT_GOOD, UsageError
 from slipway.files import write_folder
-from slipway.settings import Queue, Settings, load_settings
+from slipway.settings import Settings, load_settings
+from slipway.settings.scenario import on_cluster
 
 OWN = re.compile(r"system\.toml|(test|test_scenario|hook|hook/test)/[^/]+\.toml")  # the files of an export
 EXAMPLE_IMAGE = "nvcr.io/nvidia/pytorch:24.02-py3"
@@ -42,30 +43,26 @@ def cloudai_files(settings: Settings, image: str | None = None) -> dict[str, str
             f"queues = {', '.join(one.name for one in settings.queues)}: none has GPUs, and NcclTest needs them. "
             "Hint: add a queue of a type with GPUs"
         )
+    if settings.scenario_file is not None:
+        return _own_scenario(settings)
     if not measured["tests"]:
         raise UsageError("acceptance.scenario = none: there is no test to write. Hint: all-reduce")
     image = image or gpu_image(settings) or next(iter(settings.images), "").removeprefix("docker://")
     if not image:
         raise UsageError(f"images: is empty, and NcclTest needs an image. Hint: list one, or --image {EXAMPLE_IMAGE}")
-    texts = {"system.toml": _system(settings, queue)}
+    texts = {"system.toml": cloudai_system(settings, queue)}
     texts |= {f"test/{test['name']}.toml": _test(test, image) for test in measured["tests"]}
     return {**texts, "test_scenario/acceptance.toml": _scenario(settings.name, measured)}
 
 
-def _system(settings: Settings, queue: Queue) -> str:
-    return toml_text(
-        {
-            "name": settings.name,
-            "scheduler": "slurm",
-            "install_path": f"{FSX_MOUNT}/cloudai/install",
-            "output_path": f"{FSX_MOUNT}/cloudai/results",
-            "default_partition": queue.name,
-            "mpi": "pmix",
-            "gpus_per_node": queue.instance.gpus,
-            "ntasks_per_node": queue.instance.gpus,
-            "partitions": [{"name": one.name} for one in settings.queues],
-        }
-    )
+def _own_scenario(settings: Settings) -> dict[str, str]:
+    """The scenario that the settings name, with the system of the cluster."""
+    if on_cluster(settings):
+        raise UsageError(
+            f"acceptance.scenario = {settings.acceptance.scenario}: is a file of the cluster. "
+            "Hint: copy it next to the settings, and name it there"
+        )
+    return {name: data.decode() for name, data in sorted(scenario_files(settings).items())}
 
 
 def _test(test: dict[str, Any], image: str) -> str:

@@ -5,6 +5,7 @@ From bottom to top; a module imports only those above it in this list:
     source.py   text to data, with line and column of each key and value
     forms.py    the form of one value: pattern, message, example, why, source
     model.py    the parts; every key with its description, default and bounds
+    scenario.py the CloudAI scenario that the settings name
     rules/      rules about several keys
     check.py    `load_settings`, `examine`: every fault at once
     bad.py      the bad file of each rule, which documentation and tests check

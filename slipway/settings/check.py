@@ -128,7 +128,7 @@ def examine_source(source: Source, model: type[Settings] = Settings) -> Examinat
         ]
         bad_places = [*references, *places, *_meant(errors, places, model)]
     valid = settings or _valid_rest(source.data, bad_places, model)
-    faults += rule_faults(valid, source, bad_places) if valid else []
+    faults += rule_faults(valid.in_folder(Path(source.file).parent), source, bad_places) if valid else []
     faults.sort(key=order)
     warnings = tuple(fault for fault in faults if fault.severity == "warning")
     faults = [fault for fault in faults if fault.severity == "fault"]

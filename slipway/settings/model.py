@@ -10,14 +10,17 @@ import dataclasses
 import datetime
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, PydanticUndefined
 
 from slipway.instances import INSTANCE_TYPES, InstanceType
 from slipway.settings.forms import (
+    SCENARIO_WORDS,
+    AcceptanceScenario,
     BoundaryArn,
     BucketName,
     Cidr,
@@ -411,7 +414,11 @@ class Acceptance(Part):
     With EFA on several nodes an alltoall is measured too. Sizes are in bytes after loading.
     """
 
-    scenario: Literal["all-reduce", "none"] = key("what is measured", default="all-reduce")
+    scenario: AcceptanceScenario = key(
+        "what is measured: `all-reduce`; `none`; or the path of a CloudAI scenario ([cloudai.md](cloudai.md)) from the "
+        "folder of this file, or below /fsx on the cluster",
+        default="all-reduce",
+    )
     nodes: int | None = key(
         "how many nodes are measured; dynamic ones among them start, and cost, for it",
         default=None,
@@ -474,6 +481,30 @@ class Settings(Part):
     tags: dict[TagKey, TagValue] = key(
         "further tags of every resource, at most 39; Slipway sets the tag `project`", default={}
     )
+
+    _folder: Path = PrivateAttr(default=Path())  # only set where a relative path needs it: settings are compared
+
+    def in_folder(self, folder: Path) -> Settings:
+        """Return these settings as those of a file in `folder`."""
+        if self.scenario_file is not None:
+            self._folder = folder
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the settings file, from which a relative path goes."""
+        return self._folder
+
+    @property
+    def scenario_file(self) -> Path | None:
+        """The CloudAI scenario that acceptance runs: a file of this machine or, below /fsx, of the cluster."""
+        name = self.acceptance.scenario
+        return None if name in SCENARIO_WORDS else self._folder / name
+
+    @property
+    def measures_network(self) -> bool:
+        """Whether acceptance measures the collectives of the settings, which have limits."""
+        return self.acceptance.scenario == "all-reduce"
 
     @property
     def gpu_queue(self) -> Queue | None:

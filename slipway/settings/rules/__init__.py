@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 from slipway.errors import Fault
 from slipway.settings.model import Settings
-from slipway.settings.rules import acceptance, network, place, queues, slurm, software, storage
+from slipway.settings.rules import acceptance, network, place, queues, scenario, slurm, software, storage
 from slipway.settings.rules.rule import Rule
 from slipway.settings.source import Place, Source
 
-SUBJECTS = (place, network, queues, storage, slurm, software, acceptance)
+SUBJECTS = (place, network, queues, storage, slurm, software, acceptance, scenario)
 RULES = tuple(rule for subject in SUBJECTS for rule in vars(subject).values() if isinstance(rule, Rule))
 """Every rule: by subject, then in the order of its module."""
 

@@ -31,7 +31,13 @@ def _limits_file() -> dict[str, Any]:
 
 
 def _judged(s: Settings) -> Queue | None:
-    """The queue that acceptance measures; None when it measures none."""
+    """The queue whose network acceptance measures; None when it measures none."""
+    queue = s.gpu_queue if s.measures_network else None
+    return queue if queue and s.judged_nodes >= 1 else None
+
+
+def _limited(s: Settings) -> Queue | None:
+    """The queue that the settings' limits are for; a CloudAI scenario has NcclTests that are judged by them too."""
     queue = s.gpu_queue if s.acceptance.scenario != "none" else None
     return queue if queue and s.judged_nodes >= 1 else None
 
@@ -97,7 +103,7 @@ def acceptance_gpus(s: Settings) -> Iterator[Finding]:
 )
 def acceptance_nodes(s: Settings) -> Iterator[Finding]:
     queue = s.gpu_queue
-    if s.acceptance.scenario != "none" and queue and s.judged_nodes < 1 <= queue.max_count:
+    if s.measures_network and queue and s.judged_nodes < 1 <= queue.max_count:
         text = f"queue {queue.name} has no static node to judge"
         hint = "give it count or min_count, set acceptance.nodes (so many start, and cost), or set scenario: none"
         yield ("acceptance", "scenario"), text, hint
@@ -121,7 +127,7 @@ def acceptance_node_count(s: Settings) -> Iterator[Finding]:
     keys=(*QUEUE_KEYS, *LIMIT_KEYS, "queues.name"),
 )
 def limit_nodes(s: Settings) -> Iterator[Finding]:
-    queue = _judged(s)
+    queue = _limited(s)
     for index, limit in enumerate(s.acceptance.limits):
         if queue and limit.nodes > queue.max_count:
             text = f"is more than the {queue.max_count} nodes of queue {queue.name}"
@@ -134,7 +140,7 @@ def limit_nodes(s: Settings) -> Iterator[Finding]:
     keys=(*QUEUE_KEYS, *LIMIT_KEYS, *SWEEP_KEYS),
 )
 def limit_size(s: Settings) -> Iterator[Finding]:
-    queue = _judged(s)
+    queue = _limited(s)
     for index, limit in enumerate(s.acceptance.limits):
         if queue and limit.nodes == s.judged_nodes and not _visited(s, limit.size):
             text = "is not a size that the sweep visits: min_bytes doubled again and again"

@@ -1,0 +1,168 @@
+"""The CloudAI scenario that `acceptance.scenario` names: read, checked, and the files of it that go to the cluster.
+
+The same code reads it as for `acceptance verify-configs`, which is imported only where the settings name a scenario.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slipway.settings.model import Queue, Settings
+
+if TYPE_CHECKING:
+    from acceptance.cloudai.load import Tree
+    from acceptance.cloudai.remarks import Remark as Line
+    from acceptance.scenario.runs import TestRun, TestScenario
+
+FSX_MOUNT = "/fsx"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)  # of a scenario: it begins the name of the run's directory
+PARTITION = re.compile(r"(?:^|\s)(?:--partition(?:=|\s+)|-p\s*)(\S+)")
+
+Remark = tuple[str, str]
+"""What is wrong, with file and line, and the repair."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UserScenario:
+    """A scenario of this machine. files: their content by name, in the folders `test_scenario`, `test` and `hook`.
+
+    scenario: None if there are errors. Files are named in remarks as they are reached from the settings file.
+    """
+
+    file: str
+    files: Mapping[str, bytes]
+    errors: tuple[Remark, ...] = ()
+    warnings: tuple[Remark, ...] = ()
+    scenario: TestScenario | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Of all files with their names."""
+        digest = hashlib.sha256()
+        for name, data in sorted(self.files.items()):
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+        return digest.hexdigest()
+
+
+def on_cluster(settings: Settings) -> bool:
+    """Whether the scenario is a file of the cluster, which nothing here can read."""
+    return settings.acceptance.scenario.startswith(f"{FSX_MOUNT}/")
+
+
+def read_user_scenario(settings: Settings) -> UserScenario | None:
+    """Read the scenario that the settings name, with its tests and hooks. None without one on this machine."""
+    path = settings.scenario_file
+    if path is None or on_cluster(settings):
+        return None
+    from acceptance.cloudai.load import Tree, folders_of, load_tree
+    from acceptance.errors import InputError
+
+    tests, hooks = folders_of(path)
+    try:
+        tree = load_tree([path], tests if tests.is_dir() else None, hooks, default_hooks=False)
+    except InputError as error:
+        tree = Tree()
+        for fault in error.faults:
+            tree.remarks.add_unreadable(fault)
+    errors = _shown(tree.relevant(tree.remarks.errors, path), settings)
+    if tree.kinds.get(path, "scenario") != "scenario":
+        errors += ((f"{_from(settings, path)}: is a {tree.kinds[path]}", "name a file with [[Tests]]"),)
+    return UserScenario(
+        path.name,
+        _files(tree, path, hooks),
+        errors,
+        _shown(tree.relevant(tree.remarks.warnings, path), settings),
+        None if errors else tree.scenarios[0][1],
+    )
+
+
+def _shown(lines: Iterable[Line], settings: Settings) -> tuple[Remark, ...]:
+    """Each remark as text and hint, with its file as it is reached from the settings file."""
+    here = ((dataclasses.replace(line, file=_from(settings, Path(line.file)), warning=False)) for line in lines)
+    return tuple((line.text().removesuffix(f". Hint: {line.hint}"), line.hint) for line in here)
+
+
+def _from(settings: Settings, path: Path) -> str:
+    return str(path) if Path(settings.acceptance.scenario).is_absolute() else os.path.relpath(path, settings.folder)
+
+
+def _files(tree: Tree, path: Path, hooks: Path | None) -> dict[str, bytes]:
+    """The files that the scenario needs, in CloudAI's layout."""
+    files = {}
+    for used in map(Path, sorted(tree.used)):
+        if used == path:
+            folder = "test_scenario"
+        elif hooks and used.is_relative_to(hooks):
+            folder = f"hook/{used.parent.relative_to(hooks)}".removesuffix("/.")
+        else:
+            folder = "test"
+        files[f"{folder}/{used.name}"] = used.read_bytes()
+    return files
+
+
+# ---- what cannot run on this cluster ----
+
+
+def misfits(scenario: TestScenario, settings: Settings, queue: Queue) -> Iterator[Remark]:
+    """Yield what no job of `queue`, where the scenario runs, can have: nodes, partitions, containers."""
+    if not NAME.fullmatch(scenario.name):
+        yield f"the scenario's name is {scenario.name!r}", "take letters, digits, '.', '_' and '-'"
+    for run in scenario.runs:
+        for text, hint in (*_wrong_nodes(run, queue), *_wrong_options(run, settings, queue)):
+            yield f"{run.id} {text}", hint
+
+
+def has_pyxis(settings: Settings) -> bool:
+    """Whether `srun --container-image` works on the nodes."""
+    return settings.containers.pyxis and settings.containers.format != "apptainer"
+
+
+def _wrong_options(run: TestRun, settings: Settings, queue: Queue) -> Iterator[Remark]:
+    for name in PARTITION.findall(run.srun_arguments):
+        if name != queue.name:
+            text = f"has the partition {name} in extra_srun_args, and its job is in {queue.name}"
+            yield text, f"leave it out: {queue.name} is the first queue with GPUs"
+    image = run.test.arguments.get("docker_image_url")
+    if image and not has_pyxis(settings):
+        yield f"runs in the image {image}, and no node has pyxis", "set containers.pyxis: true, format: enroot"
+
+
+def _wrong_nodes(run: TestRun, queue: Queue) -> Iterator[Remark]:
+    from acceptance.cloudai.hostlist import GROUP, expand
+    from acceptance.cloudai.plan import node_count
+
+    count = max(run.counts, default=node_count(run))
+    if not run.nodes and count > queue.max_count:
+        yield f"needs {count} nodes, and queue {queue.name} has {queue.max_count}", f"take {queue.max_count} at most"
+    known = {f"{queue.name}-{kind}-{number}" for kind, most in _kinds(queue) for number in range(1, most + 1)}
+    for expression in run.nodes:
+        if group := GROUP.fullmatch(expression):
+            known_as = "the cluster has no groups" if group[1] == queue.name else f"its partition is {queue.name}"
+            yield f"asks for {expression}, and {known_as}", f"write num_nodes, {queue.max_count} at most"
+        elif unknown := [name for name in expand(expression) if name not in known]:
+            there = ", ".join(f"{queue.name}-{kind}-[1-{most}]" for kind, most in _kinds(queue) if most)
+            yield f"names {unknown[0]}, which is not a node of queue {queue.name}", f"its nodes are {there}"
+
+
+def _kinds(queue: Queue) -> tuple[tuple[str, int], ...]:
+    """ParallelCluster's words in the names of static and of dynamic nodes, with their number."""
+    resource = queue.instance.compute_resource
+    return (f"st-{resource}", queue.min_count), (f"dy-{resource}", queue.max_count - queue.min_count)
+
+
+def longest_s(scenario: TestScenario) -> int:
+    """Return the longest time, in seconds, that the time limits allow from the first job to the end of the last."""
+    from acceptance.cloudai.graph import submission_order
+    from acceptance.cloudai.sweep import point_count
+
+    ends: dict[str, int] = {}
+    for run in submission_order(scenario.runs):
+        before = [ends[one.id] for one in run.dependencies if one.kind == "start_post_comp"]
+        ends[run.id] = max(before, default=0) + (run.time_limit_s or 0) * run.iterations * point_count(run)
+    return max(ends.values(), default=0)
