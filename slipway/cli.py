@@ -506,6 +506,10 @@ def rehearse(
     output: Annotated[Path, option("--output", "-o", help="The folder for the report and the logs.")] = Path(
         "rehearsals"
     ),
+    scenario: Annotated[
+        Path | None,
+        option("--scenario", metavar="TOML", help="Run this CloudAI scenario instead of the settings' acceptance."),
+    ] = None,
     shell: Annotated[
         bool, option("--shell", help="After acceptance, open a shell on the rehearsed head node.")
     ] = False,
@@ -536,6 +540,7 @@ def rehearse(
     settings = load_settings(file)
     options = Rehearsal(
         settings=file.resolve(),
+        scenario=scenario,
         cloud_only=cloud_only,
         breaks=tuple(break_ or ()),
         port=port,

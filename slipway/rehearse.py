@@ -23,10 +23,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slipway import __version__, kept
-from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, UsageError
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, SettingsError, UsageError
 from slipway.keeper import ENGINE_LOG, Keeper, in_background
 from slipway.machine import ENGINE_PYTHON, NAMESPACES, missing_parts, search_path
 from slipway.places import CHECKOUT, FILES, PACKAGES
+from slipway.settings import Settings, examine_source
+from slipway.settings.scenario import misfits, read_user_scenario
+from slipway.settings.source import read_source
+from slipway.settings.write import set_at
 
 NEEDED_DISK_MB = 300  # working files of the CDK CLI and jsii; the hosts' files are in memory
 END_FILE = "ended"  # the engine wrote its result
@@ -42,7 +46,8 @@ POLL_S = 0.2
 class Rehearsal:
     """What to rehearse and how. `settings` is absolute; `output` gets one folder per rehearsal.
 
-    `name` is the cluster's. With `keep_hours` the cluster stays for so long after the verdict.
+    `name` is the cluster's. With `keep_hours` the cluster stays for so long after the verdict. `scenario` is the
+    CloudAI scenario that acceptance runs instead of what the settings name.
     """
 
     settings: Path
@@ -55,6 +60,7 @@ class Rehearsal:
     shell: bool = False
     name: str = ""
     keep_hours: float = 0.0
+    scenario: Path | None = None
 
 
 def rehearse(options: Rehearsal) -> int:
@@ -91,6 +97,9 @@ def _check_use(options: Rehearsal) -> None:
         )
     if options.shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("--shell needs a terminal for its input and output. Hint: leave it out here")
+    if options.cloud_only and options.scenario:
+        raise UsageError("--scenario needs local hosts, --cloud-only has none. Hint: leave one of them out")
+    _settings_of(options)
     if options.port and not options.cloud_only:
         raise UsageError("--port belongs to --cloud-only: with local hosts the embedded AWS has its own network")
     if options.port:
@@ -200,8 +209,8 @@ def _remove_leftovers(where: Path) -> None:
 
 def _command(options: Rehearsal, work: Path) -> list[str]:
     specification = {
-        **dataclasses.asdict(options),
-        "settings": str(_copy_of(options.settings, work)),
+        **{name: value for name, value in dataclasses.asdict(options).items() if name != "scenario"},
+        "settings": str(_copy_of(options, work)),
         "original": str(options.settings),
         "output": str(options.output.absolute()),
         "work": str(work),
@@ -211,11 +220,39 @@ def _command(options: Rehearsal, work: Path) -> list[str]:
     return engine if options.cloud_only else [*NAMESPACES, *engine]
 
 
-def _copy_of(settings: Path, work: Path) -> Path:
-    """Copy the settings: the engine and the app read the same text, also when the file is edited meanwhile."""
-    copy = work / settings.name
-    shutil.copyfile(settings, copy)
+def _copy_of(options: Rehearsal, work: Path) -> Path:
+    """Copy settings and scenario: engine and app read the same text, also when a file is edited meanwhile."""
+    copy = work / options.settings.name
+    user = read_user_scenario(_settings_of(options))
+    if user is None:
+        shutil.copyfile(options.settings, copy)
+        return copy
+    for name, data in user.files.items():
+        file = work / "scenario" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    settings = read_source(options.settings).data
+    set_at(settings, ("acceptance", "scenario"), f"scenario/test_scenario/{user.file}")
+    copy.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
     return copy
+
+
+def _settings_of(options: Rehearsal) -> Settings:
+    """Return the settings with the scenario of the options. Raises SettingsError or UsageError if it cannot run."""
+    source = read_source(options.settings)
+    if options.scenario is not None:
+        set_at(source.data, ("acceptance", "scenario"), str(options.scenario.absolute()))
+    examination = examine_source(source)
+    if examination.settings is None:
+        raise SettingsError(examination.faults)
+    settings, queue = examination.settings, examination.settings.gpu_queue
+    user = read_user_scenario(settings)
+    if user and user.scenario and queue and queue.max_count > options.max_hosts:
+        counts = {"min_count": min(queue.min_count, options.max_hosts), "max_count": options.max_hosts}
+        fewer = queue.model_copy(update=counts)
+        for text, _ in misfits(user.scenario, settings, fewer):
+            raise UsageError(f"{settings.acceptance.scenario}: {text} here. Hint: --max-hosts {queue.max_count}")
+    return settings
 
 
 def _environment(work: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ import argparse
 import base64
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -43,6 +44,7 @@ SHARED_PLACE = "logs/slipway/nodes"
 OWN_STEP = "90-report"  # runs this program: its record is that of the setup before
 SLURM_TIMEOUT_S = 10
 FSX_TIMEOUT_S = 10  # a file system that hangs must not take the answer with it
+RUN_TIME = re.compile(r"[0-9]{8}T[0-9]{6}|[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}")
 MOST = 64 << 20  # characters of one file; a report of 1,000 nodes has some millions
 TEXT = 300  # characters of a hint or a reason
 UPDATE_JOB = "slipway-update"
@@ -239,12 +241,18 @@ def _still_true(work: dict[str, Any], node: dict[str, Any]) -> bool:
 
 def acceptance(results: Path) -> dict[str, Any] | None:
     """The newest run of root's (or one's own) that has a report, by its start: everyone may write to this folder."""
-    for run in sorted((path for path in results.glob("*") if path.is_dir()), reverse=True):
+    for run in sorted((path for path in results.glob("*") if path.is_dir()), key=_begun, reverse=True):
         found = _object(run / "report.json")
         if found and run.lstat().st_uid in (0, os.getuid()):
             keys = ("run_id", "verdict", "summary", "finished", "directory")
             return {key: found.get(key) for key in keys}
     return None
+
+
+def _begun(run: Path) -> tuple[str, str]:
+    """The time in a run's name, as digits: 20261129T040000Z-train, or nightly_2026-11-29_04-00-00 of a scenario."""
+    times = RUN_TIME.findall(run.name)
+    return re.sub(r"\D", "", times[-1]) if times else "", run.name
 
 
 def _shared_in_time() -> dict[str, Any]:

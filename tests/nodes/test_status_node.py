@@ -171,6 +171,14 @@ def test_the_head_node_knows_slurm_the_others_and_the_last_acceptance(head: Node
     assert set(found["acceptance"]) == {"run_id", "verdict", "summary", "finished", "directory"}
 
 
+def test_the_newest_run_is_that_of_the_latest_time_whatever_its_name(head: Node) -> None:
+    for name in ("20261128T235959Z-train", "nightly_2026-11-29_04-00-00", "a_2026-11-29_03-59-59"):
+        put(head.fsx / f"results/{name}/report.json", {"run_id": name})
+    assert head.program.acceptance(head.fsx / "results")["run_id"] == "nightly_2026-11-29_04-00-00"
+    put(head.fsx / "results/20261129T040001Z-train/report.json", {"run_id": "last"})
+    assert head.program.acceptance(head.fsx / "results")["run_id"] == "last"
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [
