@@ -46,6 +46,8 @@ STEP_TIMEOUT_S = 300  # bound of one bootstrap step; ParallelCluster gives a nod
 # Shares of acceptance.timeout_minutes: a run that hangs can still name its node before it is ended from outside.
 QUEUE_SHARE, SWEEP_SHARE, ALLTOALL_SHARE, LOCATE_SHARE = 0.15, 0.35, 0.05, 0.35
 STARTING_QUEUE_SHARE, STARTING_LOCATE_SHARE = 0.35, 0.20  # where dynamic nodes have to start first
+# With acceptance.scenario = full. Below them, as without: the share of the queue.
+FULL_SWEEP_SHARE, FULL_LOCATE_SHARE, SUITE_SHARE, STORAGE_SHARE = 0.25, 0.15, 0.25, 0.10
 ALLTOALL_BYTES = 2 << 30  # the size that alltoall was measured at by others (acceptance/limits/limits.json)
 MAIN = b"import sys\n\nfrom acceptance.cli import main\n\nsys.exit(main())\n"
 SHEBANG = b"#!/usr/bin/env python3\n"
@@ -159,6 +161,8 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
     starts_nodes = queue is not None and settings.judged_nodes > queue.min_count
     queue_share = STARTING_QUEUE_SHARE if starts_nodes else QUEUE_SHARE
     locate_share = STARTING_LOCATE_SHARE if starts_nodes else LOCATE_SHARE
+    if settings.acceptance.scenario == "full":
+        locate_share = FULL_LOCATE_SHARE
     through_network = queue is not None and queue.efa and settings.judged_nodes > 1
     tests = []
     if settings.acceptance.scenario != "none" and queue:
@@ -192,6 +196,24 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
             for limit in settings.acceptance.limits
         ],
         **_test_scenario(settings),
+        **_suite(settings),
+    }
+
+
+def _suite(settings: Settings) -> dict[str, Any]:
+    """Return the key of the GPU suite and the storage test; none where they are not wanted."""
+    if settings.acceptance.scenario != "full":
+        return {}
+    seconds = settings.acceptance.timeout_minutes * 60
+    suite_s = int(seconds * SUITE_SHARE)
+    return {
+        "suite": {
+            "timeout_s": suite_s,
+            "storage_timeout_s": int(seconds * STORAGE_SHARE),
+            "image_wait_s": suite_s,
+            "quick": True,  # the whole suite takes longer than CloudFormation waits
+            "storage_directory": FSX_MOUNT,
+        }
     }
 
 
@@ -268,6 +290,7 @@ def acceptance_basis(settings: Settings) -> str:
 
 def _all_reduce(settings: Settings) -> dict[str, Any]:
     acceptance = settings.acceptance
+    share = FULL_SWEEP_SHARE if acceptance.scenario == "full" else SWEEP_SHARE
     return {
         "name": "all_reduce",
         "collective": "all_reduce",
@@ -276,7 +299,7 @@ def _all_reduce(settings: Settings) -> dict[str, Any]:
         "step_factor": 2,
         "iterations": acceptance.iterations,
         "warmup_iterations": max(1, acceptance.iterations // WARM_UP),
-        "timeout_s": int(acceptance.timeout_minutes * 60 * SWEEP_SHARE),
+        "timeout_s": int(acceptance.timeout_minutes * 60 * share),
     }
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 from acceptance.errors import ExternalError, Interrupted
 from acceptance.limits import measured_busbw
+from acceptance.report.gpus import add_suite
 from acceptance.runner.allocation import NAME
 from acceptance.runner.files import open_plain, write_whole
 from acceptance.runner.follow import Follower, JobOutcome
@@ -22,6 +25,7 @@ from acceptance.runner.script import FINDER, common_values, job_name, render, sl
 from acceptance.runner.search import Search, begin
 from acceptance.runner.slurm import Node, Slurm, submit_argv
 from acceptance.runner.stop import Stop
+from acceptance.runner.suite import SuiteJob, suite_jobs, why_ended
 from acceptance.scenario.model import Scenario, Test
 from acceptance.text import plural, size_text
 
@@ -115,6 +119,39 @@ class Campaign:
         if self.record.infrastructure is None:
             for test in self.scenario.tests:
                 self._measure(test, nodes)
+            for job in suite_jobs(self.scenario):
+                self._run_suite(job, nodes)
+
+    def _run_suite(self, job: SuiteJob, nodes: list[Node]) -> None:
+        """Run a job of the GPU suite; its results are in its own files, which the report reads."""
+        log_path = self.directory / f"{job.name}.out"
+        script = log_path.with_suffix(".sbatch")
+        repeat = shlex.join(submit_argv(script, self.directory, log_path))
+        names = [node.name for node in nodes][: self.scenario.nodes]
+
+        def write(_status: Path) -> None:
+            self._wait_for_image(job)
+            add_suite(self.directory, job.part, names, log=log_path.name, repeat=repeat)
+            values = common_values(self.scenario, nodes, "", self.directory)
+            own = job.values(self.scenario, self.directory, job_name(self.directory, job.name))
+            write_whole(script, render("suite.sbatch.j2", {**values, **own}))
+            self._say(f"{job.name}: on {plural(self.scenario.nodes, 'node')}")
+
+        record = next((one for one in self.record.tests if one.name == job.name), None)
+        if record is None or record.outcome is None or record.outcome.kind in ("infrastructure", "lost"):
+            record = self._follow(job.name, log_path, record, job.timeout_s, write)
+        ended = why_ended(record.outcome, log_path)
+        names = record.outcome.nodes if record.outcome and record.outcome.nodes else names
+        add_suite(self.directory, job.part, names, log=log_path.name, repeat=repeat, ended=ended)
+
+    def _wait_for_image(self, job: SuiteJob) -> None:
+        """Wait a bounded while for an image that the head node is importing; the job reports its absence."""
+        wait_s = self.scenario.suite.image_wait_s if self.scenario.suite else 0
+        until = time.monotonic() + wait_s
+        if job.image and not Path(job.image).exists():
+            self._say(f"{job.name}: waiting for {job.image}, {wait_s} s at most")
+            while not Path(job.image).exists() and time.monotonic() < until:
+                self._stop.sleep(2.0)
 
     def _locate_only(self, test: Test, names: Sequence[str]) -> None:
         if self.record.locate is not None and self.record.locate.done:
@@ -160,7 +197,8 @@ class Campaign:
         log_path = self.directory / f"{test.name}.out"
         record = next((one for one in self.record.tests if one.name == test.name), None)
         if record is None or record.outcome is None or record.outcome.kind in ("infrastructure", "lost"):
-            record = self._follow(test, nodes, log_path, record)
+            bound = test.timeout_s + container_seconds(self.scenario, test)
+            record = self._follow(test.name, log_path, record, bound, partial(self._write_script, test, nodes))
         outcome = record.outcome
         self.judged[test.name] = judge_test(self.scenario, test, record, self.directory)
         if outcome is None or not self._worth_locating(test, outcome):
@@ -181,26 +219,30 @@ class Campaign:
             return None
         return measured_busbw(test.collective, self.scenario.nodes * self.scenario.gpus_per_node, row)
 
-    def _follow(self, test: Test, nodes: list[Node], log_path: Path, record: TestRecord | None) -> TestRecord:
-        """Follow one test to its end: the job of an interrupted run if there is one, else a new job."""
-        script, status = (self.directory / f"{test.name}.{end}" for end in ("sbatch", "status"))
-        name = job_name(self.directory, test.name)
+    def _follow(
+        self, what: str, log_path: Path, record: TestRecord | None, timeout_s: int, write: Callable[[Path], None]
+    ) -> TestRecord:
+        """Follow a job to its end: that of an interrupted run if there is one, else a new one.
+
+        timeout_s: the script's own bound. write: writes the script; it gets the file that the script ends with.
+        """
+        script, status = (self.directory / f"{what}.{end}" for end in ("sbatch", "status"))
+        name = job_name(self.directory, what)
         job_id = None
         if record is None:
-            record = TestRecord(test.name, log_path.name, submit_argv(script, self.directory, log_path))
+            record = TestRecord(what, log_path.name, submit_argv(script, self.directory, log_path))
             self.record.tests.append(record)
         elif record.outcome is None:
             job_id = record.job_id or self._follower.ask_name(name)
-            self._say(f"{test.name}: going on with job {job_id}" if job_id else f"{test.name}: measured anew")
+            self._say(f"{what}: going on with job {job_id}" if job_id else f"{what}: measured anew")
         if job_id is None:
-            self._write_script(test, nodes, script, status)
+            status.unlink(missing_ok=True)
+            write(status)
             self._save()
             job_id = self._follower.submit(script, log_path, name)
         record.job_id, record.outcome = self._follower.adopt(job_id), None
         self._save()
-        record.outcome = self._follower.follow(
-            job_id, test.name, status, test.timeout_s + container_seconds(self.scenario, test)
-        )
+        record.outcome = self._follower.follow(job_id, what, status, timeout_s)
         if record.outcome.kind == "infrastructure":
             self._note(self.slurm.nodes(self.scenario.partition))  # one of them may have died meanwhile: say which
         self._save()
@@ -211,10 +253,9 @@ class Campaign:
             node.name: {"state": node.state, "trouble": node.trouble, "reason": node.reason} for node in nodes
         }
 
-    def _write_script(self, test: Test, nodes: list[Node], script: Path, status: Path) -> None:
-        status.unlink(missing_ok=True)
+    def _write_script(self, test: Test, nodes: list[Node], status: Path) -> None:
         values = common_values(self.scenario, nodes, test.collective, self.directory)
-        write_whole(script, render("sweep.sbatch.j2", {**values, **self._sweep_values(test)}))
+        write_whole(status.with_suffix(".sbatch"), render("sweep.sbatch.j2", {**values, **self._sweep_values(test)}))
         self._say(f"{test.name}: {test.collective} on {plural(self.scenario.nodes, 'node')}")
 
     def _sweep_values(self, test: Test) -> dict[str, object]:

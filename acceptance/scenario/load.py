@@ -20,6 +20,7 @@ from acceptance.scenario.model import (
     NetworkWanted,
     Scenario,
     ScenarioFile,
+    SuiteWanted,
     Test,
 )
 
@@ -232,6 +233,7 @@ def read_scenario(value: Any, faults: list[str]) -> Scenario:
         node_wait_s=top.whole("node_wait_s", 0, 3_600, 30),
         missing_limit=top.choice("missing_limit", ("fail", "warn"), "fail"),
         test_scenario=_test_scenario(top, faults),
+        suite=_suite(top, faults),
     )
     top.close()
     _across(scenario, top)
@@ -264,6 +266,26 @@ def _test_scenario(top: _Reader, faults: list[str]) -> ScenarioFile | None:
     )
     reader.close()
     return named
+
+
+def _suite(top: _Reader, faults: list[str]) -> SuiteWanted | None:
+    value = top.take("suite", None)
+    if value is None:
+        return None
+    reader, rule = _Reader(value, "suite", faults), "must be an absolute directory"
+    quick = reader.take("quick", True)
+    if not isinstance(quick, bool):
+        reader.fault("quick", quick, "must be true or false", "write true or false")
+    wanted = SuiteWanted(
+        timeout_s=reader.whole("timeout_s", 1, 86_400),
+        storage_timeout_s=reader.whole("storage_timeout_s", 1, 86_400),
+        image_wait_s=reader.whole("image_wait_s", 0, 86_400, 0),
+        quick=quick is True,
+        storage_directory=reader.text("storage_directory", _PATH, rule, SuiteWanted.storage_directory),
+        programs=reader.text("programs", _PATH, rule, SuiteWanted.programs),
+    )
+    reader.close()
+    return wanted
 
 
 def _gpu_image(top: _Reader) -> str | None:

@@ -154,6 +154,22 @@ class ScenarioFile:
 
 
 @dataclass(frozen=True)
+class SuiteWanted:
+    """The GPU suite and then the storage test on all nodes, after the tests of the network.
+
+    timeout_s, storage_timeout_s: bounds of the two jobs. image_wait_s: how long an image that is being imported is
+    waited for. storage_directory: a folder for the test is made in it. programs: the suite, on each node.
+    """
+
+    timeout_s: int
+    storage_timeout_s: int
+    image_wait_s: int = 0
+    quick: bool = True
+    storage_directory: str = "/fsx"
+    programs: str = "/opt/slipway/current/gpusuite"
+
+
+@dataclass(frozen=True)
 class Scenario:
     """A whole scenario file (schema 1).
 
@@ -179,3 +195,4 @@ class Scenario:
     node_wait_s: int = 30
     missing_limit: str = "fail"
     test_scenario: ScenarioFile | None = None
+    suite: SuiteWanted | None = None

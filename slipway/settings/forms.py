@@ -512,13 +512,13 @@ OfiTag = Annotated[
         "headnode/user/install-nccl-shared.sh",
     ),
 ]
-SCENARIO_WORDS = ("all-reduce", "none")
+SCENARIO_WORDS = ("all-reduce", "full", "none")
 AcceptanceScenario = Annotated[
     str,
     Form(
         name="acceptance-scenario",
-        pattern=r"all-reduce|none|(?!.*//)[A-Za-z0-9_./@+-]{0,200}[A-Za-z0-9_@+-][.]toml",
-        must="must be all-reduce, none, or the path of a CloudAI scenario such as conf/test_scenario/nightly.toml",
+        pattern=r"all-reduce|full|none|(?!.*//)[A-Za-z0-9_./@+-]{0,200}[A-Za-z0-9_@+-][.]toml",
+        must="must be all-reduce, full, none, or the path of a CloudAI scenario such as conf/scenario/nightly.toml",
         example="all-reduce",
         why="The head node knows these words; a path is that of a TOML file, in letters that need no quoting.",
         source="docs/cloudai.md",

@@ -415,8 +415,8 @@ class Acceptance(Part):
     """
 
     scenario: AcceptanceScenario = key(
-        "what is measured: `all-reduce`; `none`; or the path of a CloudAI scenario ([cloudai.md](cloudai.md)) from the "
-        "folder of this file, or below /fsx on the cluster",
+        "what is measured: `all-reduce`; `full`: then the [GPU suite](gpu-suite.md) and storage; `none`; or the path "
+        "of a CloudAI scenario ([cloudai.md](cloudai.md)) from the folder of this file, or below /fsx on the cluster",
         default="all-reduce",
     )
     nodes: int | None = key(
@@ -504,7 +504,7 @@ class Settings(Part):
     @property
     def measures_network(self) -> bool:
         """Whether acceptance measures the collectives of the settings, which have limits."""
-        return self.acceptance.scenario == "all-reduce"
+        return self.acceptance.scenario in ("all-reduce", "full")
 
     @property
     def gpu_queue(self) -> Queue | None:

@@ -280,3 +280,21 @@ def test_what_a_rehearsal_cannot_run(tree: Tree, tmp_path: Path) -> None:
         _settings_of(rehearsal(file, scenario=tmp_path / PATH, max_hosts=3))
     with pytest.raises(SettingsError, match=r"gone\.toml: does not exist"):
         _settings_of(rehearsal(file, scenario=tmp_path / "gone.toml"))
+
+
+# ---- full ----
+
+
+def test_full_adds_suite_and_storage_within_the_time(tree: Tree) -> None:
+    settings = load_settings(tree("full"))
+    written = json.loads(json.dumps(acceptance_scenario(settings)))
+    scenario = check_scenario(written, "acceptance.json")
+    assert scenario.suite is not None
+    assert (scenario.suite.timeout_s, scenario.suite.storage_timeout_s, scenario.suite.quick) == (450, 180, True)
+    assert [test.name for test in scenario.tests] == ["all_reduce", "alltoall"]
+    sweeps = sum(test.timeout_s for test in scenario.tests)
+    search = written["locate"]["budget_s"]
+    whole = written["queue_timeout_s"] + sweeps + search + scenario.suite.timeout_s + scenario.suite.storage_timeout_s
+    assert whole <= settings.acceptance.timeout_minutes * 60
+    assert node_env_values(settings)["ACCEPTANCE_SCENARIO"] == "full"
+    assert acceptance_basis(settings) != acceptance_basis(load_settings(tree("all-reduce")))

@@ -10,6 +10,7 @@ from typing import Any
 from slipway.places import ACCEPTANCE
 from slipway.settings.model import Queue, Settings
 from slipway.settings.rules.rule import COUNT_KEYS, Finding, rule, warning
+from slipway.settings.scenario import has_pyxis
 from slipway.text import plural
 
 LIMITS_FILE = ACCEPTANCE / "limits/limits.json"
@@ -119,6 +120,17 @@ def acceptance_node_count(s: Settings) -> Iterator[Finding]:
     if queue and nodes and not queue.min_count <= nodes <= queue.max_count:
         text = f"queue {queue.name} has {queue.min_count} to {queue.max_count} nodes"
         yield ("acceptance", "nodes"), text, "take a number from that range, or leave it out for the static ones"
+
+
+@warning(
+    why="The nodes' images have no torch; without it the suite is reported as not measured, and acceptance fails.",
+    source="docs/gpu-suite.md",
+    keys=("acceptance.scenario", "images", "containers.pyxis", "containers.format"),
+)
+def full_image(s: Settings) -> Iterator[Finding]:
+    if s.acceptance.scenario == "full" and not (s.images and has_pyxis(s)):
+        text = "runs the GPU suite with the python3 of the nodes: no image is listed, or no node has pyxis"
+        yield ("acceptance", "scenario"), text, "list an image with torch first in images, with containers.pyxis: true"
 
 
 @rule(
