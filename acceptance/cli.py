@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure what a scenario asks for, judge it, write the report")
     _add_common(run)
-    network = "measure the tests of the scenario file, also if it names a scenario of CloudAI"
+    network = "measure the network alone, also if the scenario file names a scenario of CloudAI or the GPU suite"
     run.add_argument("--network", action="store_true", help=network)
     run.add_argument("--resume", type=Path, metavar="RUN_DIR", help="go on with a run that was interrupted")
     run.add_argument("--upload", metavar="S3URL", help="copy the run directory below s3://BUCKET/PREFIX/")
@@ -271,12 +271,14 @@ def _new_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepared:
     faults = [fault] if fault else []
     try:
         values, where = _values(arguments)
+        if arguments.network and isinstance(values, dict):
+            values = {key: value for key, value in values.items() if key not in ("test_scenario", "suite")}
         scenario = check_scenario(values, where)
     except InputError as error:
         raise InputError(error.faults + faults) from None
     if faults:
         raise InputError(faults)
-    if scenario.test_scenario is not None and not arguments.network:
+    if scenario.test_scenario is not None:
         return _named_scenario(arguments, scenario.test_scenario, stop, say)
     scenario = replace(scenario, baselines=known_baselines(_history(arguments), scenario, say))
     directory = _begin(scenario, with_baselines(values, scenario.baselines), arguments, say)

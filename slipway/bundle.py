@@ -23,15 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai.commands import shared_name
-from acceptance.cloudai.toml_text import toml_text
 from slipway.errors import EnvironmentFault, Fault, SettingsError
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import ACCEPTANCE, FILES
-from slipway.settings import PARALLELCLUSTER_VERSION, Queue, Settings
+from slipway.settings import PARALLELCLUSTER_VERSION, Settings
 from slipway.settings.rules.acceptance import WARM_UP
 from slipway.settings.rules.scenario import SCENARIO_SHARE
 from slipway.settings.rules.software import BUILD_SHARE
-from slipway.settings.scenario import FSX_MOUNT, has_pyxis, read_user_scenario
+from slipway.settings.scenario import FSX_MOUNT, cloudai_system, has_pyxis, read_user_scenario
 
 NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates", "gpusuite")
 LIBRARIES = ("jinja2", "markupsafe", "tomli")
@@ -244,23 +243,6 @@ def scenario_files(settings: Settings) -> dict[str, bytes]:
         faults = [Fault(user.file, 0, "", None, text, hint, rule_name="scenario-file") for text, hint in user.errors]
         raise SettingsError(faults)
     return {**(user.files if user else {}), "system.toml": cloudai_system(settings, settings.gpu_queue).encode()}
-
-
-def cloudai_system(settings: Settings, queue: Queue) -> str:
-    """Return the text of CloudAI's system file of the cluster; `queue` is the default partition."""
-    return toml_text(
-        {
-            "name": settings.name,
-            "scheduler": "slurm",
-            "install_path": f"{FSX_MOUNT}/cloudai/install",
-            "output_path": f"{FSX_MOUNT}/cloudai/results",
-            "default_partition": queue.name,
-            "mpi": "pmix",
-            "gpus_per_node": queue.instance.gpus,
-            "ntasks_per_node": queue.instance.gpus,
-            "partitions": [{"name": one.name} for one in settings.queues],
-        }
-    )
 
 
 def gpu_image(settings: Settings) -> str | None:

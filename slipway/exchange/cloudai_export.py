@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai.toml_text import toml_text
-from slipway.bundle import acceptance_scenario, cloudai_system, gpu_image, scenario_files
+from slipway.bundle import acceptance_scenario, gpu_image, scenario_files
 from slipway.errors import EXIT_GOOD, UsageError
 from slipway.files import write_folder
 from slipway.settings import Settings, load_settings
-from slipway.settings.scenario import on_cluster
+from slipway.settings.scenario import cloudai_system, on_cluster
 
 OWN = re.compile(r"system\.toml|(test|test_scenario|hook|hook/test)/[^/]+\.toml")  # the files of an export
 EXAMPLE_IMAGE = "nvcr.io/nvidia/pytorch:24.02-py3"

@@ -109,13 +109,55 @@ def _files(tree: Tree, path: Path, hooks: Path | None) -> dict[str, bytes]:
 # ---- what cannot run on this cluster ----
 
 
+def cloudai_system(settings: Settings, queue: Queue) -> str:
+    """Return the text of CloudAI's system file of the cluster; `queue` is the default partition."""
+    from acceptance.cloudai.toml_text import toml_text
+
+    return toml_text(
+        {
+            "name": settings.name,
+            "scheduler": "slurm",
+            "install_path": f"{FSX_MOUNT}/cloudai/install",
+            "output_path": f"{FSX_MOUNT}/cloudai/results",
+            "default_partition": queue.name,
+            "mpi": "pmix",
+            "gpus_per_node": queue.instance.gpus,
+            "ntasks_per_node": queue.instance.gpus,
+            "partitions": [{"name": one.name} for one in settings.queues],
+        }
+    )
+
+
 def misfits(scenario: TestScenario, settings: Settings, queue: Queue) -> Iterator[Remark]:
     """Yield what no job of `queue`, where the scenario runs, can have: nodes, partitions, containers."""
+    found = list(_wrong_runs(scenario, settings, queue))
+    yield from found or _wrong_plan(scenario, settings, queue)
+
+
+def _wrong_runs(scenario: TestScenario, settings: Settings, queue: Queue) -> Iterator[Remark]:
     if not NAME.fullmatch(scenario.name):
         yield f"the scenario's name is {scenario.name!r}", "take letters, digits, '.', '_' and '-'"
     for run in scenario.runs:
         for text, hint in (*_wrong_nodes(run, queue), *_wrong_options(run, settings, queue)):
             yield f"{run.id} {text}", hint
+
+
+def _wrong_plan(scenario: TestScenario, settings: Settings, queue: Queue) -> Iterator[Remark]:
+    """What `acceptance dry-run` refuses: hooks with more nodes than a test, arguments that are not started here."""
+    from acceptance.cloudai.load import read_system
+    from acceptance.cloudai.plan import make_plan
+    from acceptance.cloudai.remarks import Remarks
+    from acceptance.cloudai.toml_file import TomlFile
+    from acceptance.errors import InputError
+
+    system = read_system(TomlFile(Path("system.toml"), cloudai_system(settings, queue)), Remarks())
+    try:
+        if system:
+            make_plan(scenario, system, Path(FSX_MOUNT), "")
+    except InputError as error:
+        for fault in error.faults:
+            text, _, hint = fault.removeprefix(f"{scenario.name}: ").partition(". Hint: ")
+            yield text, hint
 
 
 def has_pyxis(settings: Settings) -> bool:

@@ -57,6 +57,7 @@ FILES = {
     "conf/release/test/unused.toml": TEST.format(name="unused"),
     "conf/hook/gate.toml": 'name = "gate"\n[[Tests]]\nid = "g"\ntest_name = "gate-test"\n',
     "conf/hook/other.toml": 'name = "other"\nTests = 3\n',  # its fault does not matter here
+    "conf/hook/wide.toml": 'name = "wide"\n[[Tests]]\nid = "g"\ntest_name = "gate-test"\nnum_nodes = 2\n',
     "conf/hook/test/gate-test.toml": TEST.format(name="gate-test"),
 }
 
@@ -165,6 +166,11 @@ def test_a_scenario_of_the_cluster_is_named_and_not_read(tree: Tree) -> None:
             ["x has the partition debug in extra_srun_args, and its job is in train. Hint: leave it out"],
         ),
         (PATH, 'name = "n"' + BASH.format(id="x", more='extra_srun_args = "--partition=train"'), []),
+        (
+            PATH,
+            'name = "n"\npost_test = "wide"' + BASH.format(id="x", more=""),
+            ["x: its hook gate-test needs 2 nodes, the test has 1. Hint: correct the test"],
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_refused(scenario: str, text: str, messages: list[str], tree: Tree) -> None:
@@ -237,11 +243,14 @@ def test_run_takes_the_scenario_that_acceptance_json_names(head: Path, capsys: p
 
 
 def test_the_network_can_still_be_measured(head: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = json.loads((head / "acceptance.json").read_text())
+    wanted = {"timeout_s": 9, "storage_timeout_s": 9}
+    (head / "acceptance.json").write_text(json.dumps({**values, "suite": wanted}))
     assert run(head, "--network") == 3
     assert "no Slurm here: Campaign" in capsys.readouterr().out
     (folder,) = (head.parent / "results").iterdir()
-    # Repeating this run measures the network again, not the scenario.
-    assert "test_scenario" not in json.loads((folder / "scenario.json").read_text())
+    # Repeating this run measures the network again, not the scenario and not the suite.
+    assert not {"test_scenario", "suite"}.intersection(json.loads((folder / "scenario.json").read_text()))
 
 
 def test_a_scenario_that_is_gone_is_named(head: Path, capsys: pytest.CaptureFixture[str]) -> None:
