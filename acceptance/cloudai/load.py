@@ -113,11 +113,11 @@ def folders_of(scenario: Path) -> tuple[Path, Path | None]:
     """Return the folder of a scenario's tests and that of the hooks (None without one), in CloudAI's own layout.
 
     Tests are in the folder `test` next to the scenario's folder, else below that folder, else in it. Hooks are in the
-    nearest folder `hook`: next to the scenario, or next to one of the four folders above it.
+    nearest folder `hook` or `conf/hook`: next to the scenario, or next to one of the four folders above it.
     """
     folder = scenario.parent
     tests = (one for one in (folder.parent / "test", folder / "test") if any(one.glob("*.toml")))
-    hooks = (one / "hook" for one in (folder, *folder.absolute().parents[:4]))
+    hooks = (one / name for one in (folder, *folder.absolute().parents[:4]) for name in ("hook", "conf/hook"))
     return next(tests, folder), next((one for one in hooks if one.is_dir()), None)
 
 

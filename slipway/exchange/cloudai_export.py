@@ -14,7 +14,7 @@ from slipway.files import write_folder
 from slipway.settings import Settings, load_settings
 from slipway.settings.scenario import cloudai_system, on_cluster
 
-OWN = re.compile(r"system\.toml|(test|test_scenario|hook|hook/test)/[^/]+\.toml")  # the files of an export
+OWN = re.compile(r"system\.toml|(test|test_scenario|conf/hook|conf/hook/test)/[^/]+\.toml")  # the files of an export
 EXAMPLE_IMAGE = "nvcr.io/nvidia/pytorch:24.02-py3"
 
 
@@ -62,7 +62,9 @@ def _own_scenario(settings: Settings) -> dict[str, str]:
             f"acceptance.scenario = {settings.acceptance.scenario}: is a file of the cluster. "
             "Hint: copy it next to the settings, and name it there"
         )
-    return {name: data.decode() for name, data in sorted(scenario_files(settings).items())}
+    files = {name: data.decode() for name, data in sorted(scenario_files(settings).items())}
+    # CloudAI looks for hooks in conf/hook of the folder in which it is started (5b5c0f72, cli/handlers.py).
+    return {f"conf/{name}" if name.startswith("hook/") else name: text for name, text in files.items()}
 
 
 def _test(test: dict[str, Any], image: str) -> str:

@@ -17,7 +17,8 @@ from acceptance.errors import AcceptanceError
 from acceptance.scenario import check_scenario
 from slipway.bundle import acceptance_basis, acceptance_scenario, bundle_files, node_env_values, scenario_files
 from slipway.errors import SettingsError, UsageError
-from slipway.exchange.cloudai_export import cloudai_files
+from slipway.exchange.cloudai_export import OWN, cloudai_files
+from slipway.files import write_folder
 from slipway.rehearse import Rehearsal, _copy_of, _settings_of
 from slipway.settings import Settings, examine, load_settings
 from slipway.settings.scenario import longest_s, read_user_scenario
@@ -102,7 +103,11 @@ def test_the_files_that_travel_are_those_that_the_scenario_needs(
         (tmp_path / "on-head" / name).write_bytes(data)
     there = tmp_path / "on-head/test_scenario/nightly.toml"
     assert [one.resolve() for one in folders_of(there) if one] == [tmp_path / "on-head/test", tmp_path / "on-head/hook"]
-    assert cloudai_files(settings) == {name: data.decode() for name, data in files.items()}  # slipway export cloudai
+    exported = cloudai_files(settings)
+    assert exported == {name.replace("hook/", "conf/hook/", 1): data.decode() for name, data in files.items()}
+    write_folder(tmp_path / "exported", exported, OWN)
+    found = folders_of(tmp_path / "exported/test_scenario/nightly.toml")
+    assert [one.resolve() for one in found if one] == [tmp_path / "exported/test", tmp_path / "exported/conf/hook"]
 
 
 def test_acceptance_json_names_the_scenario_and_keeps_the_network_tests(tree: Tree) -> None:
