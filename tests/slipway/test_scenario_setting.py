@@ -15,7 +15,9 @@ from acceptance import cli
 from acceptance.cloudai.load import folders_of
 from acceptance.errors import AcceptanceError
 from acceptance.scenario import check_scenario
+from slipway import command_line
 from slipway.bundle import acceptance_basis, acceptance_scenario, bundle_files, node_env_values, scenario_files
+from slipway.cli import app
 from slipway.errors import SettingsError, UsageError
 from slipway.exchange.cloudai_export import OWN, cloudai_files
 from slipway.files import write_folder
@@ -312,3 +314,11 @@ def test_full_adds_suite_and_storage_within_the_time(tree: Tree) -> None:
     assert whole <= settings.acceptance.timeout_minutes * 60
     assert node_env_values(settings)["ACCEPTANCE_SCENARIO"] == "full"
     assert acceptance_basis(settings) != acceptance_basis(load_settings(tree("all-reduce")))
+
+
+def test_a_rehearsal_without_hosts_runs_no_scenario(
+    tree: Tree, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["rehearse", str(tree("none")), "--cloud-only", "--scenario", str(tmp_path / PATH)]
+    assert command_line.run(app, words) == 2
+    assert capsys.readouterr().err.startswith("--scenario needs local hosts, --cloud-only has none. Hint: leave one of")
