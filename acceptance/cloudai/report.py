@@ -110,6 +110,7 @@ def history_parts(folder: Path, report: Report) -> list[tuple[Report, str]]:
             run_id=f"{report.run_id}/{name}" + (f"/{number}" if len(groups) > 1 else ""),
             tests=tuple(tests),
             nodes=(),
+            gpus=None,
             nodes_expected=nodes,
             gpus_per_node=ranks,
             verdict="accepted" if good else "not accepted",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.errors import InputError
+from acceptance.history.gpus import GpuTrend, gpu_series, gpu_trends
 from acceptance.history.read import Kind, Point, bad_nodes, runs, series
 from acceptance.history.rebuild import rebuild
 from acceptance.history.recording import HISTORY_FILE
@@ -48,7 +49,8 @@ def history_command(arguments: argparse.Namespace) -> int:
             every = [run["run_id"] for run in runs(connection, arguments.cluster, -1)]
             return _compare(arguments, found, every)
         listed = runs(connection, arguments.cluster, arguments.last)
-        return _trend(arguments, listed, found, bad_nodes(connection, arguments.cluster))
+        gpus = gpu_trends(gpu_series(connection, arguments.cluster))
+        return _trend(arguments, listed, found, gpus, bad_nodes(connection, arguments.cluster))
 
 
 def _compare(arguments: argparse.Namespace, found: dict[Kind, list[Point]], every: list[str]) -> int:
@@ -78,12 +80,14 @@ def _trend(
     arguments: argparse.Namespace,
     listed: list[dict[str, Any]],
     found: dict[Kind, list[Point]],
+    gpus: list[GpuTrend],
     nodes: list[dict[str, Any]],
 ) -> int:
     judged = trends(found)
     if arguments.json:
         values = {"schema_version": 1, "runs": listed, "series": [one.as_json() for one in judged], "bad_nodes": nodes}
+        values["gpus"] = [one.as_json() for one in gpus]
         print(json.dumps(values, indent=1))
     else:
-        print(history_text(listed, judged, nodes))
-    return int(any(one.verdict == "degraded" for one in judged))
+        print(history_text(listed, judged, gpus, nodes))
+    return int(any(one.verdict == "degraded" for one in [*(one.step for one in judged), *(one.step for one in gpus)]))

@@ -9,8 +9,8 @@ from pathlib import Path
 from acceptance.cloudai.report import scenario_report
 from acceptance.cloudai.stored import is_scenario_folder
 from acceptance.errors import InputError
-from acceptance.history.recording import parts_of
-from acceptance.history.store import HistoryError, insert, reading, writing
+from acceptance.history.recording import parts_of, put
+from acceptance.history.store import HistoryError, reading, writing
 from acceptance.report import build_report
 
 
@@ -37,8 +37,7 @@ def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
     _put_aside(path, say)
     with writing(path) as connection:
         for parts in found:
-            for part, setup in parts:
-                insert(connection, part, setup)
+            put(connection, parts)
     return len(found)
 
 

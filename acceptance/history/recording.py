@@ -5,6 +5,8 @@ A fault of the history never costs a run its report: the fault is printed, and t
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,10 +15,13 @@ from typing import Any
 
 from acceptance.cloudai.report import history_parts
 from acceptance.errors import AcceptanceError
+from acceptance.history.gpus import gpu_baselines, insert_gpus
 from acceptance.history.metrics import FILE, write_metrics
 from acceptance.history.read import baselines
 from acceptance.history.store import insert, reading, setup_text, snapshot, writing
 from acceptance.report import Report
+from acceptance.report.gpus import GPU_BASELINES
+from acceptance.runner.files import write_whole
 from acceptance.scenario.load import load_own
 from acceptance.scenario.model import Baseline, Scenario
 from acceptance.upload import upload_file
@@ -42,6 +47,33 @@ def with_baselines(values: dict[str, Any], found: tuple[Baseline, ...]) -> dict[
     return {**values, "baselines": [asdict(one) for one in found]}
 
 
+def keep_gpu_baselines(path: Path, report: Report, say: Say) -> bool:
+    """Write what is normal for the GPUs of a run into its directory, once; return whether its report changes.
+
+    So the report can be made again later with the same baselines.
+    """
+    place = Path(report.directory) / GPU_BASELINES
+    if report.gpus is None or place.exists() or not path.exists():
+        return False
+    try:
+        with reading(path) as connection:
+            found = gpu_baselines(connection, report)
+    except (AcceptanceError, OSError) as error:
+        say(f"history not read, so GPUs are not compared with their own: {error}")
+        return False
+    write_whole(place, json.dumps([asdict(one) for one in found]) + "\n")
+    return bool(found)
+
+
+def put(connection: sqlite3.Connection, parts: list[tuple[Report, str]]) -> None:
+    """Put a run in, as the parts that `parts_of` returns; the first part has the GPUs."""
+    for part, setup in parts:
+        insert(connection, part, setup)
+    report, _ = parts[0]
+    if report.gpus is not None:
+        insert_gpus(connection, report.cluster, report.run_id, report.gpus)
+
+
 def parts_of(directory: Path, report: Report) -> list[tuple[Report, str]]:
     """Return the runs as which the history keeps a run, each with its setup: one, but for a scenario of CloudAI."""
     if report.scenario is not None:
@@ -58,8 +90,7 @@ def remember(path: Path, report: Report, say: Say) -> None:
     try:
         parts = parts_of(Path(report.directory), report)
         with writing(path) as connection:
-            for part, setup in parts:
-                insert(connection, part, setup)
+            put(connection, parts)
     except AcceptanceError as error:
         say(f"history not written, the report is whole without it: {error}")
 

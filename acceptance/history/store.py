@@ -42,8 +42,15 @@ MIGRATIONS = (
         PRIMARY KEY (cluster, run_id, name));
     CREATE INDEX runs_by_kind ON runs (instance_type, gpus_per_node, nodes, started);
     """,
+    # 1 -> 2: name: the GPU's UUID, else its node and index
+    """
+    CREATE TABLE gpu_figures (
+        cluster TEXT NOT NULL, run_id TEXT NOT NULL, name TEXT NOT NULL, node TEXT NOT NULL, gpu INTEGER NOT NULL,
+        metric TEXT NOT NULL, unit TEXT NOT NULL, software TEXT NOT NULL, value REAL NOT NULL, outcome TEXT NOT NULL,
+        PRIMARY KEY (cluster, run_id, name, metric)) WITHOUT ROWID
+    """,
 )
-_TABLES = ("runs", "measures", "nodes")
+_TABLES = ("runs", "measures", "nodes", "gpu_figures")
 
 
 class HistoryError(ExternalError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
@@ -15,29 +16,36 @@ _PAIR_SIGMAS = 3 * 2**0.5  # the difference of two single values spreads by the 
 
 
 @dataclass(frozen=True)
-class Trend:
-    """One kind of measurement over time. verdict: steady, degraded or 'too few runs'.
+class Step:
+    """Whether a series became lower. verdict: steady, degraded or 'too few runs'.
 
-    The last 24 runs are split where the later ones are lowest against the earlier. later, earlier: their medians in
-    GB/s; change: later against earlier, as a fraction; p: of the rank test, times the number of series of the report;
+    The last 24 runs are split where the later ones are lowest against the earlier. later, earlier: their medians;
+    change: later against earlier, as a fraction; p: of the rank test, times the number of series of the report;
     runs_needed: the least number of runs that distinguishes a degradation from chance.
     """
 
-    kind: Kind
-    points: tuple[Point, ...]
     verdict: str
+    runs_needed: int
     later_runs: int | None = None
-    later_gb_per_s: float | None = None
-    earlier_gb_per_s: float | None = None
+    later: float | None = None
+    earlier: float | None = None
     change: float | None = None
     p: float | None = None
-    runs_needed: int = 0
+
+
+@dataclass(frozen=True)
+class Trend:
+    """One kind of measurement over time. Bandwidths in GB/s."""
+
+    kind: Kind
+    points: tuple[Point, ...]
+    step: Step
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of `acceptance history --json`."""
         found = baseline_of(self.kind, self.points)
-        names = ("verdict", "later_runs", "later_gb_per_s", "earlier_gb_per_s", "change", "p", "runs_needed")
-        shown = {name: getattr(self, name) for name in names}
+        shown = asdict(self.step)
+        shown.update(later_gb_per_s=shown.pop("later"), earlier_gb_per_s=shown.pop("earlier"))
         points = [asdict(point) for point in self.points]
         return {
             **asdict(self.kind),
@@ -54,7 +62,8 @@ def trends(found: dict[Kind, list[Point]]) -> list[Trend]:
     """
     shown = [kind for kind in found if _worth_showing(kind, found)]
     shown.sort(key=lambda kind: (kind.instance_type, kind.collective, kind.nodes, kind.setup, kind.size_bytes))
-    return [_trend(kind, found[kind], len(shown)) for kind in shown]
+    values = {kind: [point.gb_per_s for point in found[kind]] for kind in shown}
+    return [Trend(kind, tuple(found[kind]), step(values[kind], len(shown), LEAST_DROP)) for kind in shown]
 
 
 def _worth_showing(kind: Kind, found: dict[Kind, list[Point]]) -> bool:
@@ -66,20 +75,18 @@ def _sweep(kind: Kind) -> tuple[object, ...]:
     return kind.instance_type, kind.gpus_per_node, kind.nodes, kind.setup, kind.collective
 
 
-def _trend(kind: Kind, points: list[Point], tests: int) -> Trend:
-    """Judge one kind. tests: how many series the chance of a false alarm is shared by."""
-    needed = runs_needed(ALPHA / tests)
-    trend = Trend(kind, tuple(points), "too few runs", runs_needed=needed)
-    values = [point.gb_per_s for point in points][-MOST_RUNS:]
+def step(values: Sequence[float], tests: int, least_drop: float) -> Step:
+    """Judge one series, oldest value first. tests: how many series the chance of a false alarm is shared by."""
+    needed, values = runs_needed(ALPHA / tests), values[-MOST_RUNS:]
     if len(values) < 2 * LEAST:
-        return trend
+        return Step("too few runs", needed)
     later, p = lowest_step(values)
     now, before = median(values[-later:]), median(values[:-later])
     change = now / before - 1 if before else 0.0
-    found = replace(trend, later_runs=later, later_gb_per_s=now, earlier_gb_per_s=before, change=change, p=p * tests)
-    if p * tests <= ALPHA and change <= -LEAST_DROP:
-        return replace(found, verdict="degraded")
-    return replace(found, verdict="steady" if len(values) >= needed else "too few runs")
+    verdict = "steady" if len(values) >= needed else "too few runs"
+    if p * tests <= ALPHA and change <= -least_drop:
+        verdict = "degraded"
+    return Step(verdict, needed, later, now, before, change, p * tests)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,11 @@ from typing import Any
 
 from acceptance.errors import InputError
 from acceptance.jsonable import finite
+from acceptance.report.gpus_history import compared_with_history
 from acceptance.report.gpus_model import (
     GPU_VERDICTS,
     AllReduce,
+    GpuBaseline,
     GpuFigure,
     GpuReport,
     Pair,
@@ -53,6 +55,7 @@ _PARTS = {"ddp_tests": "all-reduce", "ddp_train": "DDP training", "fsdp_train": 
 
 
 FOLDER = "gpus"  # in a run directory
+GPU_BASELINES = f"{FOLDER}/baselines.json"  # in a run directory: what is normal for each GPU, by the history
 SUITE, STORAGE = "suite", "storage"  # names of jobs
 _PROGRAMS = {SUITE: "gpu_tests", STORAGE: "storage_tests"}  # that each node of the job runs
 _MOST_SAMPLES = 300  # of one GPU's stress test
@@ -89,7 +92,7 @@ def suite_of(run: Path) -> SuiteReport | None:
     if not jobs:
         return None
     found, faults = _read([run / FOLDER])
-    report = _report(found)
+    report = compared_with_history(_report(found), _baselines(run / GPU_BASELINES))
     missing = [test for job in jobs for test in _missing_nodes(job, found)]
     failures = [*report.failures, *(SuiteFailure(fault, SUITE) for fault in faults)]
     failures += [SuiteFailure(f"{test.node}: {test.name}: {test.cause}", name) for name, test in missing]
@@ -112,6 +115,17 @@ def _job(path: Path, name: str) -> SuiteJob | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError([f"{path}: is not the record of a job ({error}). Hint: give the directory of a run"]) from None
+
+
+def _baselines(path: Path) -> list[GpuBaseline]:
+    """Raises InputError where the history did not write the file."""
+    try:
+        return [GpuBaseline(**one) for one in json.loads(read_plain(path))]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        fault = f"{path}: does not have the baselines of GPUs ({error}). Hint: remove it to judge without them"
+        raise InputError([fault]) from None
 
 
 def _missing_nodes(job: SuiteJob, found: Sequence[Mapping[str, Any]]) -> list[tuple[str, SuiteTest]]:
@@ -212,9 +226,15 @@ def _gpus(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> list[Gp
         verdict = min(kinds, key=GPU_VERDICTS.index, default="good")
         if not named and not any(str(gpu["index"]) in results for results in report["stages"].values()):
             verdict, findings = "not measured", ("left out of --stages, or its program ended before it",)
-        who = (report["node"], gpu["index"], gpu["bus"], str(gpu.get("uuid", "")), gpu["name"])
+        who = (report["node"], gpu["index"], gpu["bus"], str(gpu.get("uuid", "")), gpu["name"], _software(report))
         found.append(GpuReport(*who, verdict, findings))
     return found
+
+
+def _software(report: Mapping[str, Any]) -> str:
+    environment = report["environment"]
+    text = f"torch {environment.get('torch')}, CUDA {environment.get('cuda')}"
+    return f"{text}, quick" if report.get("quick") else text
 
 
 def _names(check: Mapping[str, Any], where: str) -> bool:

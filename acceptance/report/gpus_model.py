@@ -25,13 +25,17 @@ class SuiteTest:
 
 @dataclass(frozen=True)
 class GpuReport:
-    """One GPU. verdict: the worst of GPU_VERDICTS; findings: what warned or failed, or why it was not measured."""
+    """One GPU. verdict: the worst of GPU_VERDICTS; findings: what warned or failed, or why it was not measured.
+
+    software: what its figures depend on, such as `torch 2.11.0, CUDA 13.0, quick`.
+    """
 
     node: str
     gpu: int
     bus: str
     uuid: str
     model: str
+    software: str
     verdict: str
     findings: tuple[str, ...]
 
@@ -39,6 +43,25 @@ class GpuReport:
     def where(self) -> str:
         """Node, index and bus id, as the programs name a GPU."""
         return f"{self.node} gpu {self.gpu} ({self.bus})"
+
+    @property
+    def name(self) -> str:
+        """What its history is kept by: its UUID, without one its node and index."""
+        return self.uuid or f"{self.node} gpu {self.gpu}"
+
+
+@dataclass(frozen=True)
+class GpuBaseline:
+    """What `runs` good runs of one GPU reached. name, software: as in `GpuReport`; last: node and index of the last."""
+
+    name: str
+    metric: str
+    software: str
+    median: float
+    mad: float
+    runs: int
+    since: str
+    last: str
 
 
 @dataclass(frozen=True)
