@@ -19,12 +19,14 @@ _TESTED = 0.5  # of the free memory that the pattern test must reach
 
 def check_stage(stage: str, results: Results, label: Callable[[int], str]) -> list[Check]:
     """Return the checks of one stage. label: node, index and bus id of a GPU."""
-    checks, done = [], {}
+    checks: list[Check] = []
+    done: dict[int, Mapping[str, Any]] = {}
     for gpu, result in results.items():
         if "error" in result:
             checks.append(Check(stage, "fail", f"{label(gpu)}: {stage}: {result['error']}", gpu, kind=FAILED))
         else:
             done[gpu] = result
+    done = _by_source(done) if stage == "peers" else done
     of_one = _OF_ONE.get(stage)
     for gpu, result in done.items():
         for kind, outcome, text in of_one(result) if of_one else ():
@@ -69,18 +71,23 @@ def _pattern(result: Mapping[str, Any]) -> _Findings:
         yield FAILED, "fail", f"memory pattern: only {tested} of {free} free bytes could be allocated and tested"
 
 
+def _by_source(results: Results) -> dict[int, Mapping[str, Any]]:
+    """One process makes all copies of a node: a pair belongs to the GPU that it is copied from."""
+    pairs = [pair for result in results.values() for pair in result["pairs"]]
+    direct = any(pair["direct"] for pair in pairs)
+    found: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for pair in pairs:
+        found[pair["from"]].append(pair)
+    return {gpu: {"pairs": mine, "some_direct": direct} for gpu, mine in found.items()}
+
+
 def _peers(result: Mapping[str, Any]) -> _Findings:
     for pair in result["pairs"]:
         if pair["wrong"]:
             yield WRONG, "fail", f"copy from gpu {pair['from']} to gpu {pair['to']}: the data differ"
-    if any(pair["direct"] for pair in result["pairs"]):
-        for pair in result["pairs"]:
-            if not pair["direct"]:
-                yield (
-                    FAILED,
-                    "warn",
-                    f"gpu {pair['from']} cannot access gpu {pair['to']} directly: copies go through the host",
-                )
+        if not pair["direct"] and result["some_direct"]:
+            text = f"gpu {pair['from']} cannot access gpu {pair['to']} directly: copies go through the host"
+            yield FAILED, "warn", text
 
 
 def _train(result: Mapping[str, Any]) -> _Findings:

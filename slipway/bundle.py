@@ -24,6 +24,7 @@ from typing import Any
 
 from acceptance.cloudai.commands import shared_name
 from slipway.errors import EnvironmentFault, Fault, SettingsError
+from slipway.fsx_throughput import file_system_facts
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import ACCEPTANCE, FILES
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
@@ -35,6 +36,7 @@ from slipway.settings.scenario import FSX_MOUNT, cloudai_system, has_pyxis, read
 NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates", "gpusuite")
 LIBRARIES = ("jinja2", "markupsafe", "tomli")
 PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
+_NO_VERDICT = ("gpu_image", "file_system")  # keys of acceptance.json
 PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"
 SCENARIO_FOLDER = "scenario"  # of the bundle, with the CloudAI scenario that the settings name
 CONTAINERS_HEAD = f"""\
@@ -177,6 +179,9 @@ def acceptance_scenario(settings: Settings) -> dict[str, Any]:
         "tests": tests,
         "nccl_tests_paths": [f"{FSX_MOUNT}/nccl/nccl-tests"],  # the shared build; without one the image's are taken
         "gpu_image": gpu_image(settings),
+        "file_system": file_system_facts(
+            settings.storage.fsx, FSX_MOUNT, queue.instance.network_gbit_s if queue else None
+        ),
         "queue_timeout_s": int(settings.acceptance.timeout_minutes * 60 * queue_share),
         "locate": {
             "budget_s": int(settings.acceptance.timeout_minutes * 60 * locate_share),
@@ -258,11 +263,11 @@ def gpu_image(settings: Settings) -> str | None:
 def acceptance_basis(settings: Settings) -> str:
     """Return the sha256 (hexadecimal) of what a verdict depends on; when it changes, the cluster is accepted again.
 
-    It covers the scenario with its limits and the measured software. Images, dashboards, retention and scripts of the
-    nodes do not change the verdict.
+    It covers the scenario with its limits and the measured software. Images, the file system, dashboards, retention and
+    scripts of the nodes do not change the verdict.
     """
     basis = {
-        "scenario": {key: value for key, value in acceptance_scenario(settings).items() if key != "gpu_image"},
+        "scenario": {key: value for key, value in acceptance_scenario(settings).items() if key not in _NO_VERDICT},
         "nccl": settings.nccl.model_dump(mode="json"),
         "os": settings.os,
         "parallelcluster": PARALLELCLUSTER_VERSION,

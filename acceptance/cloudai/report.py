@@ -87,7 +87,7 @@ def scenario_report(folder: Path) -> Report:
         failures=tuple(_failures(record, tests)),
         scenario=scenario,
     )
-    return with_suite(replace(report, summary=summary_of(report)), suite_of(folder))
+    return with_suite(replace(report, summary=summary_of(report)), suite_of(folder, facts.file_system))
 
 
 def history_parts(folder: Path, report: Report) -> list[tuple[Report, str]]:

@@ -79,7 +79,7 @@ def build_report(directory: Path, judged: Mapping[str, JudgedLog] | None = None)
         verdict=_verdict(record, tests, found),
         failures=(*_failures(record, tests, nodes), *_joint_failures(record, found)),
     )
-    return with_suite(replace(report, summary=summary_of(report)), suite_of(directory))
+    return with_suite(replace(report, summary=summary_of(report)), suite_of(directory, scenario.file_system))
 
 
 def with_suite(report: Report, suite: SuiteReport | None) -> Report:

@@ -16,7 +16,7 @@ from acceptance.jsonable import finite
 from acceptance.report.gpus_history import compared_with_history
 from acceptance.report.gpus_model import (
     GPU_VERDICTS,
-    AllReduce,
+    CollectiveRow,
     GpuBaseline,
     GpuFigure,
     GpuReport,
@@ -28,7 +28,9 @@ from acceptance.report.gpus_model import (
     SuiteTest,
     Watched,
 )
+from acceptance.report.gpus_storage import compared_with_file_system
 from acceptance.runner.files import read_plain, write_whole
+from acceptance.scenario.model import FileSystem
 
 STAGES = ("compute", "memory", "pattern", "peers", "train", "inference", "screen", "stress")
 _ORDER = ("pass", "no limit", "warn", "fail")  # of the programs' checks, best first
@@ -51,7 +53,12 @@ _STORAGE = (  # key of a directory's result, its name and its unit
     ("stat_per_s", "small files asked for", "files/s"),
     ("remove_per_s", "small files removed", "files/s"),
 )
-_PARTS = {"ddp_tests": "all-reduce", "ddp_train": "DDP training", "fsdp_train": "FSDP training", "storage": "storage"}
+_PARTS = {
+    "ddp_tests": "communication",
+    "ddp_train": "DDP training",
+    "fsdp_train": "FSDP training",
+    "storage": "storage",
+}
 
 
 FOLDER = "gpus"  # in a run directory
@@ -83,8 +90,8 @@ def add_suite(
     return folder
 
 
-def suite_of(run: Path) -> SuiteReport | None:
-    """Return the results of a run's jobs of the GPU suite, None where it has none.
+def suite_of(run: Path, file_system: FileSystem | None) -> SuiteReport | None:
+    """Return the results of a run's jobs of the GPU suite, None where it has none. file_system: of the scenario.
 
     A file that cannot be read is a failure among the others: the report shows what the other nodes measured.
     """
@@ -93,6 +100,7 @@ def suite_of(run: Path) -> SuiteReport | None:
         return None
     found, faults = _read([run / FOLDER])
     report = compared_with_history(_report(found), _baselines(run / GPU_BASELINES))
+    report = compared_with_file_system(report, file_system)
     missing = [test for job in jobs for test in _missing_nodes(job, found)]
     failures = [*report.failures, *(SuiteFailure(fault, SUITE) for fault in faults)]
     failures += [SuiteFailure(f"{test.node}: {test.name}: {test.cause}", name) for name, test in missing]
@@ -208,7 +216,7 @@ def _report(found: Sequence[dict[str, Any]]) -> SuiteReport:
         peers={node: pairs for node, one in sorted(gpus.items()) if (pairs := _pairs(one, checks))},
         watched=tuple(line for _, one in sorted(gpus.items()) for line in _watched(one)),
         storage=tuple(figure for node, one in sorted(storage.items()) for figure in _storage_figures(node, one)),
-        all_reduce=tuple(row for (node, _), one in sorted(groups.items()) for row in _all_reduce(node, one)),
+        collectives=tuple(row for (node, _), one in sorted(groups.items()) for row in _collectives(node, one)),
         versions=_versions([*groups.values(), *(one["environment"] for one in gpus.values())]),
         failures=tuple(SuiteFailure(what, job) for what, job in failures.items()),
         verdict="not accepted" if failures else "accepted" if measured else "not measured",
@@ -252,7 +260,7 @@ def _kind(check: Mapping[str, Any]) -> str:
 
 
 def _group_name(report: Mapping[str, Any]) -> str:
-    return f"{report['mode'].upper()} training" if "mode" in report else "all-reduce"
+    return f"{report['mode'].upper()} training" if "mode" in report else "communication"
 
 
 def _stage_of(check: Mapping[str, Any]) -> str:
@@ -396,9 +404,19 @@ def _storage_figures(node: str, report: Mapping[str, Any]) -> list[StorageFigure
     return found
 
 
-def _all_reduce(node: str, report: Mapping[str, Any]) -> list[AllReduce]:
-    rows, ranks = report.get("allreduce", []), int(report["world_size"])
-    return [AllReduce(node, ranks, int(one["bytes"]), float(one["busbw_gb_per_s"]), bool(one["ok"])) for one in rows]
+def _collectives(node: str, report: Mapping[str, Any]) -> list[CollectiveRow]:
+    rows, ranks = [*report.get("allreduce", []), *report.get("collectives", [])], int(report["world_size"])
+    return [
+        CollectiveRow(
+            node,
+            ranks,
+            str(one.get("collective", "all_reduce")),
+            int(one["bytes"]),
+            float(one["busbw_gb_per_s"]),
+            bool(one["ok"]),
+        )
+        for one in rows
+    ]
 
 
 def _versions(sources: list[Mapping[str, Any]]) -> dict[str, str]:

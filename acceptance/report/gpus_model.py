@@ -116,11 +116,12 @@ class StorageFigure:
 
 
 @dataclass(frozen=True)
-class AllReduce:
-    """The all-reduce of one size over the ranks of one launch. ok: all sums were right. node: empty for many nodes."""
+class CollectiveRow:
+    """A collective of one size over the ranks of one launch. ok: all data were right. node: empty for many nodes."""
 
     node: str
     ranks: int
+    collective: str
     size_bytes: int
     busbw_gb_per_s: float
     ok: bool
@@ -160,7 +161,7 @@ class SuiteReport:
     peers: Mapping[str, tuple[Pair, ...]]
     watched: tuple[Watched, ...]
     storage: tuple[StorageFigure, ...]
-    all_reduce: tuple[AllReduce, ...]
+    collectives: tuple[CollectiveRow, ...]
     versions: Mapping[str, str]
     failures: tuple[SuiteFailure, ...]
     verdict: str

@@ -15,6 +15,7 @@ from acceptance.scenario.model import (
     ROUND_OVERHEAD_S,
     Baseline,
     Container,
+    FileSystem,
     Limit,
     LocateSettings,
     NetworkWanted,
@@ -227,6 +228,7 @@ def read_scenario(value: Any, faults: list[str]) -> Scenario:
         mpi=top.choice("mpi", ("pmix", "pmi2", "none"), "pmix"),
         container=_container(top, faults),
         gpu_image=_gpu_image(top),
+        file_system=_file_system(top, faults),
         environment=_environment(top),
         nccl_tests_paths=_paths(top),
         queue_timeout_s=top.whole("queue_timeout_s", 1, 86_400, 600),
@@ -286,6 +288,23 @@ def _suite(top: _Reader, faults: list[str]) -> SuiteWanted | None:
     )
     reader.close()
     return wanted
+
+
+def _file_system(top: _Reader, faults: list[str]) -> FileSystem | None:
+    value = top.take("file_system", None)
+    if value is None:
+        return None
+    reader, most = _Reader(value, "file_system", faults), 1e6
+    found = FileSystem(
+        mount=reader.text("mount", _PATH, "must be an absolute path"),
+        write_gb_per_s=reader.number("write_gb_per_s", 0, most, None),
+        read_gb_per_s=reader.number("read_gb_per_s", 0, most, None),
+        burst_gb_per_s=reader.number("burst_gb_per_s", 0, most, None),
+        client_gb_per_s=reader.number("client_gb_per_s", 0.001, most),
+        source=reader.text("source", re.compile(r"[^\n]{1,400}"), "must say where the figures come from"),
+    )
+    reader.close()
+    return found
 
 
 def _gpu_image(top: _Reader) -> str | None:

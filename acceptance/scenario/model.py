@@ -118,6 +118,21 @@ class Container:
 
 
 @dataclass(frozen=True)
+class FileSystem:
+    """What the shared file system sustains, in GB/s; None where that is not known. burst: while it has credits.
+
+    client_gb_per_s: what one node is counted with. source: the settings behind the figures, in words.
+    """
+
+    mount: str
+    write_gb_per_s: float | None
+    read_gb_per_s: float | None
+    burst_gb_per_s: float | None
+    client_gb_per_s: float
+    source: str
+
+
+@dataclass(frozen=True)
 class LocateSettings:
     """How the node to blame is looked for when the run over all nodes is slow or hangs.
 
@@ -189,6 +204,7 @@ class Scenario:
     mpi: str = "pmix"
     container: Container | None = None
     gpu_image: str | None = None
+    file_system: FileSystem | None = None
     environment: tuple[tuple[str, str], ...] = ()
     nccl_tests_paths: tuple[str, ...] = ()
     queue_timeout_s: int = 600

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from conftest import HERE, make_scenario
+from acceptance_runs import HERE, make_scenario
 
 from acceptance.locate.model import Result
 from acceptance.runner.follow import JobOutcome

@@ -32,6 +32,7 @@ ALL_REDUCE = {
     "launcher": "torchrun",
     "world_size": 8,
     "allreduce": [{"bytes": 1 << 30, "busbw_gb_per_s": 340.5, "ok": True}],
+    "collectives": [{"collective": "alltoall", "bytes": 1 << 30, "busbw_gb_per_s": 300.5, "ok": True}],
     "nccl": "2.28.9",
     "result": "SUCCESS",
     "failures": [],

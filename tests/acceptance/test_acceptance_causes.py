@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import HERE
+from acceptance_runs import HERE
 
 from acceptance.causes import Cause, Finding, cause_of, known_causes
 from acceptance.cli import main

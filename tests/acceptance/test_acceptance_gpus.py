@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, LoopbackSlurm, make_scenario
+from acceptance_runs import REPOSITORY, LoopbackSlurm, make_scenario
 from test_acceptance_runner import command, finished, last_line
 
 from acceptance.runner.gpus import container_seconds, image_values, judge_gpus, judge_image

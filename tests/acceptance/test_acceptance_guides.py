@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import HERE, REPOSITORY, Finished, LoopbackSlurm, make_scenario
+from acceptance_runs import HERE, REPOSITORY, Finished, LoopbackSlurm, make_scenario
 
 PROGRAM = HERE / "program/all_reduce_perf"
 # Of our own; with the options and the two arguments of the runbook's script.

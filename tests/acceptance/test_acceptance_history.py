@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HERE, REPOSITORY, Finished, make_scenario
+from acceptance_runs import HERE, REPOSITORY, Finished, make_scenario
 from recorded import GIB, idle, located, log_of, run_directory, sweep
 
 from acceptance.cli import main

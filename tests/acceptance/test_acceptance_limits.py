@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HERE, make_scenario
+from acceptance_runs import HERE, make_scenario
 
 import acceptance.limits as limits_package
 from acceptance.limits import (

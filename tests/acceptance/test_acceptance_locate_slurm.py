@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Finished, make_programs, make_scenario
+from acceptance_runs import Finished, make_programs, make_scenario
 
 pytestmark = pytest.mark.hosts
 Accept = Callable[..., Finished]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HERE, REPOSITORY
+from acceptance_runs import HERE, REPOSITORY
 
 from acceptance.nccl import parse_bytes, parse_file, parse_stream
 from acceptance.nccl.environment import HIDDEN

@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from conftest import HERE
+from acceptance_runs import HERE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acceptance_runs import REPOSITORY
 from browser import CHROMIUM, Browser, Page
-from conftest import REPOSITORY
 from recorded import GIB, located, log_of, run_directory, sweep
 from suite_reports import ALL_REDUCE, STORAGE, of_eight, write_reports
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from conftest import HERE, REPOSITORY, make_scenario
+from acceptance_runs import HERE, REPOSITORY, make_scenario
 from recorded import located, run_directory
 
 from acceptance.cli import main

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPOSITORY, Finished, LoopbackSlurm, loopback_slurm, make_programs, make_scenario
+from acceptance_runs import REPOSITORY, Finished, LoopbackSlurm, loopback_slurm, make_programs, make_scenario
 
 from tests.ports import free_ports
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_scenario
+from acceptance_runs import make_scenario
 
 from acceptance.cli import main
 from acceptance.errors import InputError
@@ -81,6 +81,13 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("nccl_tests_paths", ["/opt/$(id)"], "nccl_tests_paths"),
         ("locate", {"factor": 7}, "locate.factor = 7"),
         ("mpi", "pmi9", "mpi"),
+        ("file_system", {"mount": "fsx", "client_gb_per_s": 1.6, "source": "x"}, "file_system.mount"),
+        ("file_system", {"mount": "/fsx", "client_gb_per_s": 0, "source": "x"}, "file_system.client_gb_per_s = 0"),
+        (
+            "file_system",
+            {"mount": "/fsx", "client_gb_per_s": 1, "source": "x", "write": 1},
+            "is not a key of this file",
+        ),
     ],
 )
 def test_each_fault_names_its_place(path: str, value: Any, words: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HERE, NODES, REPOSITORY, Finished, LoopbackSlurm, make_scenario
+from acceptance_runs import HERE, NODES, REPOSITORY, Finished, LoopbackSlurm, make_scenario
 
 from acceptance.nccl import parse_bytes
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from conftest import REPOSITORY
+from acceptance_runs import REPOSITORY
 from recorded import run_directory
 from suite_reports import ALL_REDUCE, SLOW, STORAGE, of_eight, recorded, whole, write_reports
 
@@ -20,9 +21,12 @@ from acceptance.history import metrics
 from acceptance.report import build_report, suite_report, table, write_files
 from acceptance.report.gpus import STAGES, SUITE, add_suite, read_suite
 from acceptance.report.gpus import STORAGE as STORAGE_JOB
+from acceptance.report.gpus_model import StorageFigure, SuiteReport
+from acceptance.report.gpus_storage import compared_with_file_system
 from acceptance.report.junit import render_junit
 from acceptance.report.page import render_page
 from acceptance.report.summary import render_summary
+from acceptance.scenario.model import FileSystem
 
 SCHEMA = json.loads((REPOSITORY / "acceptance/report/report.schema.json").read_text())
 
@@ -42,7 +46,7 @@ def test_eight_gpus_with_a_slow_one_and_a_slow_link(tmp_path: Path) -> None:
     found = {test.name: test.verdict for test in report.tests}
     assert found == {
         **dict.fromkeys(STAGES, "pass"),
-        **{"compute": "fail", "peers": "fail", "all-reduce": "pass", "storage /fsx": "warn"},
+        **{"compute": "fail", "peers": "fail", "communication": "pass", "storage /fsx": "warn"},
     }
     assert [(one.gpu, one.metric, one.outcome) for one in report.figures if one.outcome != "pass"] == [
         (3, "gemm bf16 8192", "fail")
@@ -50,6 +54,10 @@ def test_eight_gpus_with_a_slow_one_and_a_slow_link(tmp_path: Path) -> None:
     assert [(one.source, one.target) for one in report.peers["gpu-7"] if not one.good] == [(5, 6)]
     assert {len(one.power_w) for one in report.watched} == {len(recorded()["samples"])}
     assert [(one.what, one.value) for one in report.storage][-1] == ("fio randread 4 KiB", 4e5)
+    assert [(one.collective, one.busbw_gb_per_s) for one in report.collectives] == [
+        ("all_reduce", 340.5),
+        ("alltoall", 300.5),
+    ]
     assert report.versions["torch"] == "2.11.0+cu130"
 
 
@@ -81,7 +89,7 @@ def test_a_part_without_a_report_failed_and_older_files_do_not_count(tmp_path: P
     report = read_suite(directory)
     assert [one.what for one in report.failures] == [hangs]
     rows = {test.name: (test.verdict, test.cause) for test in report.tests}
-    assert rows["all-reduce"] == ("fail", hangs)
+    assert rows["communication"] == ("fail", hangs)
     assert rows["FSDP training"][0] == "not measured"
     assert len(report.figures) == len(recorded()["readings"])
 
@@ -197,6 +205,53 @@ def test_newer_results_next_to_those_of_the_whole_suite_count(tmp_path: Path) ->
     later = {**STORAGE, "date": "2027-01-01T00:00:00Z"}
     directory = write_reports(tmp_path, run_all_result=whole(gpu_tests=part(recorded())), storage=later, old=STORAGE)
     assert {one.value for one in read_suite(directory).storage if one.what == "checkpoint write"} == {1.25}
+
+
+FACTS = {"mount": "/fsx", "write_gb_per_s": 2.4, "read_gb_per_s": 2.4, "burst_gb_per_s": 9.6, "client_gb_per_s": 1.6}
+SOURCE = "persistent-2, 9600 GiB, 250 MB/s per TiB"
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdict", "words"),
+    [
+        ((1.3, 1.2), "pass", "2.5 GB/s by 2 nodes at once, expected 2.4 GB/s (persistent-2"),
+        ((1.3, 1.2), "pass", "fail below 1.8, warn below 2.16; up to 9.6 while it has burst credits"),
+        ((1.0, 1.1), "warn", "2.1 GB/s by 2 nodes at once, expected 2.4 GB/s"),
+        ((0.2, 0.7), "fail", "0.9 GB/s by 2 nodes at once, expected 2.4 GB/s"),
+        ((1.5,), "pass", "1.5 GB/s by 1 node, expected 1.6: the nodes are too few for the file system's 2.4 GB/s"),
+        ((0.5,), "warn", "one client is counted with 1.6 GB/s, so that 2 would be needed"),
+    ],
+)
+def test_storage_is_compared_with_fsx(rates: tuple[float, ...], verdict: str, words: str) -> None:
+    figures = [StorageFigure(f"gpu-{n}", "/fsx/x", "checkpoint write", rate, "GB/s") for n, rate in enumerate(rates)]
+    elsewhere = StorageFigure("gpu-1", "/fsx2", "checkpoint write", 0.1, "GB/s")
+    suite = replace(_nothing(), storage=(*figures, elsewhere))
+    found = compared_with_file_system(suite, FileSystem(**FACTS, source=SOURCE))
+    (test,) = found.tests
+    assert (test.name, test.verdict) == ("FSx throughput: write", verdict)
+    assert words in test.cause
+    assert [one.what for one in found.failures] == [test.cause] * (verdict == "fail")
+    assert compared_with_file_system(suite, None) == suite
+
+
+def _nothing() -> SuiteReport:
+    empty: dict[str, Any] = dict.fromkeys(
+        ("nodes", "tests", "gpus", "figures", "watched", "collectives", "failures"), ()
+    )
+    return SuiteReport(date="", peers={}, versions={}, verdict="accepted", storage=(), **empty)
+
+
+def test_a_run_with_slow_storage_is_not_accepted(tmp_path: Path) -> None:
+    directory = run_directory(tmp_path, scenario={"file_system": {**FACTS, "source": SOURCE}})
+    folder = add_suite(directory, STORAGE_JOB, ["gpu-1", "gpu-2"], log="storage.out")
+    for node in ("gpu-1", "gpu-2"):
+        results = {"/fsx": {**STORAGE["directories"]["/fsx"], "write_gb_per_s": 0.4}}
+        write_reports(folder / node, storage={**STORAGE, "node": node, "directories": results})
+    report = build_report(directory)
+    assert (report.verdict, report.failures[0].log) == ("not accepted", "storage.out")
+    assert report.failures[0].what.startswith("checkpoint write to /fsx: 0.8 GB/s by 2 nodes at once, expected 2.4")
+    read = next(test for test in report.gpus.tests if test.name == "FSx throughput: read")
+    assert (read.verdict, "the file servers' memory may have answered" in read.cause) == ("pass", True)
 
 
 def test_an_old_report_still_has_its_schema(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import jsonschema
 import pytest
-from conftest import HERE, REPOSITORY, LoopbackSlurm
+from acceptance_runs import HERE, REPOSITORY, LoopbackSlurm
 
 from acceptance.cli import main
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_scenario
+from acceptance_runs import make_scenario
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -201,7 +201,25 @@ def test_checks_of_each_stage(stage: str, changes: dict[str, Any], outcome: str,
     assert [one.outcome for one in checks] == [outcome]
     assert said in checks[0].message
     if outcome != "pass":
-        assert checks[0].message.startswith("n1 gpu 3 (0000:53:00): ")
+        gpu = 0 if stage == "peers" else 3  # one process makes all copies: a pair belongs to its source
+        assert checks[0].message.startswith(f"n1 gpu {gpu} (0000:53:00): ")
+        assert checks[0].gpu == gpu
+
+
+def test_the_kind_of_each_finding() -> None:
+    cases = [
+        ("compute", {"wrong_rows": [1]}, "wrong result"),
+        ("train", {"improved": False}, "wrong result"),
+        ("screen", {"differing": 1}, "wrong result"),
+        ("peers", {"wrong": True}, "wrong result"),
+        ("pattern", {"tested_bytes": 0}, "failed"),
+        ("stress", {"windows_tflops": [700.0] * 10 + [600.0] * 10}, "droop"),
+    ]
+    for stage, changes, kind in cases:
+        assert [one.kind for one in check_stage(stage, {3: changed(stage, changes)}, str)] == [kind]
+    assert [one.kind for one in check_stage("train", {3: {"error": "it hangs"}}, str)] == ["failed"]
+    slow = judge(bf16([400.0] + [700.0 + gpu for gpu in range(7)]))
+    assert {one.kind for one in slow if one.outcome == "fail"} == {"slow"}
 
 
 def test_a_stage_that_ended_with_an_error_fails_and_the_others_are_checked() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpusuite.checks import DROOP_FAIL, droop
 from tests.ports import free_ports
 
 SUITE = Path(__file__).parents[2] / "gpusuite"
@@ -66,6 +67,22 @@ def test_faults_on_purpose_are_found_and_named(fault: str, stage: str, said: str
     assert (done.returncode, said in result(done)) == (1, True), done.stdout
     other = f"gpu {1 - int(fault[-1])} (cpu"
     assert other not in result(done).partition("disagree")[0].rpartition("corruption screen: ")[0]
+
+
+DROOP = """import json, torch
+from gpusuite import stress
+from gpusuite.options import Options
+stress.seconds = lambda device, work, calls: calls * 1e-3  # a machine whose speed is steady
+print(json.dumps(stress.load(torch.device("cpu"), Options(tiny=True, seconds=0.05, fault="droop"))["windows_tflops"]))
+"""
+
+
+def test_a_droop_on_purpose_is_found() -> None:
+    argv = [str(Path(PYTHON).absolute()), "-c", DROOP]
+    done = subprocess.run(argv, cwd=SUITE.parent, capture_output=True, text=True, timeout=120, check=True)
+    share = droop(json.loads(done.stdout))
+    assert share is not None
+    assert share > DROOP_FAIL
 
 
 def test_wrong_sums_are_named_by_rank(tmp_path: Path) -> None:

@@ -12,14 +12,17 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from acceptance.scenario import check_scenario
 from slipway import bundle
 from slipway.errors import EnvironmentFault
+from slipway.fsx_throughput import file_system_facts
 from slipway.places import FILES
 from slipway.settings import Settings, load_settings
+from slipway.settings.model import Fsx
 from tests.stacks.assembly import EXAMPLES
 
 
@@ -128,6 +131,38 @@ def test_images_one_a_line(settings: Settings) -> None:
     assert "sudo nano /fsx/config/containers.txt" in lines[1]
 
 
+FSX = {
+    "mount": "/fsx",
+    "write_gb_per_s": 0.1465,  # 1200 GiB x 125 MB/s per TiB
+    "read_gb_per_s": 0.1465,
+    "burst_gb_per_s": 0.5859,
+    "client_gb_per_s": 1.6,
+    "source": "persistent-2, 1200 GiB, 125 MB/s per TiB",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "gbit", "rates"),
+    [
+        ({"capacity_gib": 9600, "throughput_mb_s_per_tib": 1000}, None, (9.375, 9.375, None, 1.6)),
+        (
+            {"capacity_gib": 1200, "deployment": "persistent-1", "throughput_mb_s_per_tib": 50},
+            10,
+            (0.0586, 0.0586, None, 1.25),
+        ),
+        ({"capacity_gib": 2400, "deployment": "scratch-2"}, 3200, (0.4688, 0.2344, None, 1.6)),
+        ({"deployment": "scratch-1"}, None, None),
+        ({"file_system_id": "fs-0123456789abcdef0"}, None, None),
+    ],
+)
+def test_throughput_of_the_file_system(
+    changes: dict[str, Any], gbit: int | None, rates: tuple[float | None, ...] | None
+) -> None:
+    facts = file_system_facts(Fsx(**changes), "/fsx", gbit)
+    keys = ("read_gb_per_s", "write_gb_per_s", "burst_gb_per_s", "client_gb_per_s")
+    assert (tuple(facts[key] for key in keys) if facts else None) == rates
+
+
 def test_acceptance_scenario_of_the_rehearsal() -> None:
     found = bundle.acceptance_scenario(load_settings(EXAMPLES["rehearsal"]))
     assert json.loads(json.dumps(found)) == {
@@ -136,6 +171,7 @@ def test_acceptance_scenario_of_the_rehearsal() -> None:
         "partition": "train",
         "instance_type": "p5.48xlarge",
         "gpu_image": None,
+        "file_system": FSX,
         "nodes": 4,
         "gpus_per_node": 8,
         "network": {"provider": "efa", "nics": 32},
