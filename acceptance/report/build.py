@@ -92,6 +92,8 @@ def with_suite(report: Report, suite: SuiteReport | None) -> Report:
         job = jobs.get(failure.job)
         name = "GPU suite" if failure.job == SUITE else STORAGE
         problems.append(Problem(failure.what, job.log if job else None, job.repeat if job else None, name))
+    known = {node.name for node in report.nodes}
+    others = [_alone(name, suite) for name in suite.nodes if name not in known]
     verdict = report.verdict
     if verdict == "accepted" and suite.verdict != "accepted":
         verdict = "not accepted"
@@ -99,7 +101,7 @@ def with_suite(report: Report, suite: SuiteReport | None) -> Report:
     result = replace(
         report,
         gpus=suite,
-        nodes=tuple(_node_with_gpus(node, suite) for node in report.nodes),
+        nodes=(*(_node_with_gpus(node, suite) for node in report.nodes), *others),
         failures=(*report.failures, *problems),
         versions={**suite.versions, **report.versions},
         verdict=verdict,
@@ -121,7 +123,6 @@ def suite_report(directory: Path, *more: Path) -> Report:
     suite = read_suite(directory, *more)
     models = sorted({gpu.model for gpu in suite.gpus})
     per_node = Counter(gpu.node for gpu in suite.gpus)
-    nodes = tuple(NodeReport(name, None, *_alone(name, suite), None) for name in suite.nodes)
     command = ["acceptance", "report", str(directory)]
     report = Report(
         run_id=f"{suite.date.replace('-', '').replace(':', '')}-{directory.name}",
@@ -135,7 +136,7 @@ def suite_report(directory: Path, *more: Path) -> Report:
         nodes_expected=max(1, len(suite.nodes)),
         gpus_per_node=max([1, *per_node.values()]),
         tests=(),
-        nodes=nodes,
+        nodes=(),
         locate=None,
         versions={"acceptance": __version__},
         commands=(Command("this report", shlex.join(command)),),
@@ -145,14 +146,16 @@ def suite_report(directory: Path, *more: Path) -> Report:
     return with_suite(report, suite)
 
 
-def _alone(node: str, suite: SuiteReport) -> tuple[str, str]:
-    """Verdict and evidence of a node that only the suite measured."""
-    failed = [test for test in suite.tests if test.node == node and test.verdict == "fail"]
-    if failed:
-        return "failed", f"{failed[0].name}: {failed[0].cause}"
-    if all(test.verdict == "not measured" for test in suite.tests if test.node == node):
-        return "not measured", "the GPU suite measured nothing on it"
-    return "good", "passed the GPU suite"
+def _alone(name: str, suite: SuiteReport) -> NodeReport:
+    """The verdict of a node that only the suite measured."""
+    good = NodeReport(name, None, "good", "passed the GPU suite", None)
+    bad = _node_with_gpus(good, suite)
+    tests = [test for test in suite.tests if test.node == name]
+    failed = [f"{test.name}: {test.cause}" for test in tests if test.verdict == "fail"]
+    if bad is not good or not failed:
+        measured = any(test.verdict != "not measured" for test in tests)
+        return bad if measured else replace(good, verdict="not measured", evidence="the suite measured nothing on it")
+    return replace(good, verdict="failed", evidence=failed[0])
 
 
 def measured_report(scenario: Scenario, test: Test, record: TestRecord | None, judged: JudgedLog | None) -> TestReport:

@@ -225,14 +225,15 @@ def _report(found: Sequence[dict[str, Any]]) -> SuiteReport:
 
 def _gpus(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> list[GpuReport]:
     """A verdict for each GPU of a node: the worst of the checks that name it."""
-    found = []
+    found, measured = [], {one["gpu"] for one in report["readings"]}
+    measured |= {int(gpu) for results in report["stages"].values() for gpu in results}
     for gpu in report["gpus"]:
         where = f"{report['node']} gpu {gpu['index']} ({gpu['bus']}"
         named = [check for check in checks if check["outcome"] in ("warn", "fail") and _names(check, where)]
         kinds = [_kind(check) for check in named]
         findings = tuple(dict.fromkeys(str(check["message"]) for check in named))
         verdict = min(kinds, key=GPU_VERDICTS.index, default="good")
-        if not named and not any(str(gpu["index"]) in results for results in report["stages"].values()):
+        if not named and gpu["index"] not in measured:
             verdict, findings = "not measured", ("left out of --stages, or its program ended before it",)
         who = (report["node"], gpu["index"], gpu["bus"], str(gpu.get("uuid", "")), gpu["name"], _software(report))
         found.append(GpuReport(*who, verdict, findings))

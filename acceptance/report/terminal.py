@@ -55,7 +55,9 @@ def _gpu_suite(gpus: SuiteReport) -> list[str]:
     if gpus.gpus:
         rows = gpu_rows(gpus)
         lines += grid([("GPU", "VERDICT", "FINDING"), *((printable(a), b, _short(c)) for a, b, c in rows)])
+    known = {finding for one in gpus.gpus for finding in one.findings}  # these tests have nothing to add
     tests = [one for one in gpus.tests if one.verdict not in ("pass", "no limit")]
+    tests = [one for one in tests if not known.issuperset(one.cause.split("; "))]
     if tests:
         shown = [(printable(one.node), printable(one.name), one.verdict, _short(one.cause)) for one in tests]
         lines += ["", *grid([("NODE", "TEST", "VERDICT", "CAUSE"), *shown[:_MOST_SUITE_TESTS]])]
@@ -67,7 +69,10 @@ def _gpu_suite(gpus: SuiteReport) -> list[str]:
 def gpu_rows(gpus: SuiteReport) -> list[tuple[str, str, str]]:
     """GPU, verdict and findings, the worst first; the rest is counted by verdict."""
     ranked = sorted(gpus.gpus, key=lambda one: GPU_VERDICTS.index(one.verdict))
-    rows = [(one.where, one.verdict, "; ".join(one.findings)) for one in ranked[:_MOST_GPUS]]
+    rows = [
+        (one.where, one.verdict, "; ".join(finding.removeprefix(f"{one.where}: ") for finding in one.findings))
+        for one in ranked[:_MOST_GPUS]
+    ]
     rest = ranked[_MOST_GPUS:]
     if rest:
         rows.append((plural(len(rest), "more GPU"), ", ".join(dict.fromkeys(one.verdict for one in rest)), ""))
