@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import NODES, Finished, make_scenario
+from acceptance_runs import NODES, Finished, make_scenario
 from suite_reports import STORAGE, recorded
 
 from acceptance.errors import InputError
