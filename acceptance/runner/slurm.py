@@ -161,7 +161,7 @@ class Slurm:
         return {int(_field(line, "JobId")): _job(line) for line in text.splitlines() if _field(line, "JobId").isdigit()}
 
     def _accounted(self, job_id: int) -> JobInfo | None:
-        """What the accounting knows of a job; None where there is none, or it does not know how the job ended.
+        """What the accounting knows of a job; None without an accounting, or where it does not know how the job ended.
 
         Slurm does not repair the record of a job that ended while slurmdbd was away (a "runaway job"): it says RUNNING
         for ever.
