@@ -36,7 +36,7 @@ from slipway.settings.scenario import FSX_MOUNT, cloudai_system, has_pyxis, read
 NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates", "gpusuite")
 LIBRARIES = ("jinja2", "markupsafe", "tomli")
 PLOTLY = Path("node_modules/plotly.js-basic-dist-min/plotly-basic.min.js")
-_NO_VERDICT = ("gpu_image", "file_system")  # keys of acceptance.json
+_NO_VERDICT = ("gpu_image", "file_system")  # keys of acceptance.json, without acceptance.scenario = full
 PLOTLY_IN_PROGRAM = "acceptance/report/plotly-basic.min.js"
 SCENARIO_FOLDER = "scenario"  # of the bundle, with the CloudAI scenario that the settings name
 CONTAINERS_HEAD = f"""\
@@ -263,11 +263,12 @@ def gpu_image(settings: Settings) -> str | None:
 def acceptance_basis(settings: Settings) -> str:
     """Return the sha256 (hexadecimal) of what a verdict depends on; when it changes, the cluster is accepted again.
 
-    It covers the scenario with its limits and the measured software. Images, the file system, dashboards, retention and
-    scripts of the nodes do not change the verdict.
+    It covers the scenario with its limits and the measured software. Dashboards, retention and scripts of the nodes do
+    not change the verdict; image and file system do where the GPU suite runs in the one and the other is measured.
     """
+    left_out = () if settings.acceptance.scenario == "full" else _NO_VERDICT
     basis = {
-        "scenario": {key: value for key, value in acceptance_scenario(settings).items() if key not in _NO_VERDICT},
+        "scenario": {key: value for key, value in acceptance_scenario(settings).items() if key not in left_out},
         "nccl": settings.nccl.model_dump(mode="json"),
         "os": settings.os,
         "parallelcluster": PARALLELCLUSTER_VERSION,

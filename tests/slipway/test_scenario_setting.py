@@ -316,6 +316,14 @@ def test_full_adds_suite_and_storage_within_the_time(tree: Tree) -> None:
     assert acceptance_basis(settings) != acceptance_basis(load_settings(tree("all-reduce")))
 
 
+@pytest.mark.parametrize(("scenario", "counts"), [("all-reduce", False), (PATH, False), ("full", True)])
+def test_another_image_is_another_verdict_where_the_suite_runs_in_it(scenario: str, counts: bool, tree: Tree) -> None:
+    def basis(more: str) -> str:
+        return acceptance_basis(load_settings(tree(scenario, more)))
+
+    assert (basis("images: ['docker://a/b:1']\n") != basis("images: ['docker://a/b:2']\n")) is counts
+
+
 def test_a_rehearsal_without_hosts_runs_no_scenario(
     tree: Tree, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
