@@ -31,9 +31,12 @@ rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.y
 	@tools/setup.sh deploy pcluster rehearsal hosts
 	@trap 'tools/setup.sh hand-back' EXIT; .venv/bin/slipway rehearse $(call quoted,$(SETTINGS))
 
-test: setup-test ## All checks and tests
+# .ci/run makes the environment of torch before; without it the tests with torch are not collected.
+WITH_TORCH = $(if $(wildcard .venv-gpu-suite/.stamp),SLIPWAY_GPU_SUITE=.venv-gpu-suite/bin/python)
+
+test: setup-test ## All checks and tests; those of `make test-gpu-suite` if its environment is there
 	@$(MAKE) --no-print-directory check
-	@.venv-test/bin/python -m pytest -n 3 --dist loadgroup
+	@$(WITH_TORCH) .venv-test/bin/python -m pytest -n 3 --dist loadgroup
 
 # Without root, hosts, Slurm, CDK or generated files.
 QUICK := $(wildcard tests/slipway/test_check_rules.py tests/slipway/test_check_schema.py tests/slipway/test_*settings.py \

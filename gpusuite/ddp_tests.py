@@ -207,11 +207,13 @@ def _sizes(arguments: argparse.Namespace) -> list[int]:
 
 
 def _collectives(text: str) -> list[str]:
-    """Return the names in their order. Raises ValueError for a name that is not in COLLECTIVES."""
+    """Return the names in their order. Raises ValueError for a name that COLLECTIVES does not have."""
     names = text.split(",")
     wrong = [name for name in names if name not in COLLECTIVES]
     if wrong:
-        raise ValueError(f"--collectives {text}: {wrong[0]!r} is no collective. Hint: {','.join(COLLECTIVES)}")
+        raise ValueError(
+            f"--collectives {text}: {wrong[0]!r} is not one of the collectives. Hint: {','.join(COLLECTIVES)}"
+        )
     return [name for name in COLLECTIVES if name in names]
 
 

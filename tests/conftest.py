@@ -32,7 +32,14 @@ SLURM = "slurm"
 """The group of acceptance's jobs on a loopback Slurm, whose ports and folders no other test meets."""
 FLEETS = ("test_acceptance_hosts.py",)
 """Modules of acceptance that boot a fleet instead."""
-LONG_MODULES = ("test_distributions.py", "test_examples.py", "test_standing.py", "test_cloudshell.py", "test_setup.py")
+LONG_MODULES = (
+    "test_distributions.py",
+    "test_gpusuite_torch.py",
+    "test_examples.py",
+    "test_standing.py",
+    "test_cloudshell.py",
+    "test_setup.py",
+)
 """Modules of a minute or more: begun late, one of them would run alone at the end."""
 # What is measured, and so wants a quiet machine, comes when the other processes have run out of work.
 LATE_FOLDERS = ("acceptance", "rehearsal")

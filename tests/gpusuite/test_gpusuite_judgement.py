@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,10 @@ def test_every_limit_has_source_and_bounds() -> None:
     assert models == {"A100 80GB", "A100 40GB", "H100", "H200", "B200", "L4", "L40S", "A10G"}
     used = {name for one in data["limits"] for name in one["sources"]}
     assert used == set(data["sources"])
+    assert all(re.fullmatch(r"(read )?20\d\d-\d\d-\d\d", one["date"]) for one in data["sources"].values())
+    rows = {(one["gpu"], one["metric"]) for one in data["limits"]}
+    assert len(rows) == len(data["limits"])
+    assert {(model, f"gemm {dtype} 8192") for model in models for dtype in ("fp32", "bf16")} <= rows
     for limit in known_limits():
         assert limit.gpu in models
         assert 0 < limit.fail_below < limit.warn_below < limit.typical, limit
@@ -293,6 +298,57 @@ def test_a_link_that_is_narrower_than_its_peers_is_named() -> None:
     assert [one.message for one in checks] == [
         "n1 gpu 1: PCIe generation 5 x8, other GPUs of the node have generation 5 x16"
     ]
+
+
+def two_gpus() -> dict[str, Any]:
+    """Two H200 with 18 NVLinks between them: the whole suite with --quick (docs/measurements.md)."""
+    parts: dict[str, Any] = json.loads((DATA / "h200x2-quick.json").read_text())["parts"]
+    return {name: part["report"] for name, part in parts.items()}
+
+
+def test_the_recorded_reports_of_two_real_gpus_are_good() -> None:
+    report = two_gpus()["gpu_tests"]
+    pairs = pair_readings(report)
+    assert [(one.gpu, one.kind, round(one.value)) for one in pairs] == [(0, "peer", 387), (1, "peer", 386)]
+    assert pairs[0].where == "vm gpu 0 (0000:00:06 to gpu 1 0000:00:07)"
+    outcomes = {one.outcome for one in judge(readings_of(report)) + judge(pairs)}
+    assert outcomes == {"pass", "no limit"}
+    buses = {gpu["bus"]: gpu["index"] for gpu in report["gpus"]}
+    assert check_samples([Sample(**one) for one in report["samples"]], buses, str) == []
+    for stage, results in report["stages"].items():
+        checks = check_stage(stage, {int(gpu): one for gpu, one in results.items()}, str)
+        assert [one.outcome for one in checks] == ["pass"], stage
+    other_card = json.loads((DATA / "h200-quick.json").read_text())["stages"]["screen"]["0"]["hashes"]
+    hashes = {int(gpu): one["hashes"] for gpu, one in report["stages"]["screen"].items()}
+    assert vote({**hashes, 2: other_card}, str) == []
+
+
+def test_a_fault_in_the_record_of_two_gpus_is_found() -> None:
+    report = two_gpus()["gpu_tests"]
+    report["peers"]["pairs"][1].update(gb_per_s=180.0, wrong=True)
+    (check,) = check_stage("peers", {0: report["peers"]}, lambda gpu: f"gpu {gpu}")
+    assert (check.outcome, check.message) == ("fail", "gpu 1: copy from gpu 1 to gpu 0: the data differ")
+    limit = next(one for one in judge(pair_readings(report)) if one.outcome == "fail")
+    assert limit.message.startswith("vm gpu 1 (0000:00:07 to gpu 0 0000:00:06): peer 180 GB/s, expected 393")
+    hashes = {int(gpu): dict(one["hashes"]) for gpu, one in report["stages"]["screen"].items()}
+    hashes[1]["fp16 0"] = "other"
+    assert "disagree in fp16 0, and no majority says which is wrong" in vote(hashes, str)[0].message
+
+
+def test_the_recorded_collectives_of_two_real_gpus() -> None:
+    """Bus bandwidth is as nccl-tests defines it, and the groups' reports of trainings are good."""
+    reports = two_gpus()
+    rows = reports["ddp_tests"]["allreduce"] + reports["ddp_tests"]["collectives"]
+    assert {(one["collective"], one["ok"], one["wrong"]) for one in rows} == {(name, True, 0) for name in FACTORS}
+    for one in rows:
+        assert one["busbw_gb_per_s"] == pytest.approx(FACTORS[one["collective"]] * one["algbw_gb_per_s"], rel=1e-4)
+        assert one["algbw_gb_per_s"] == pytest.approx(one["bytes"] / one["time_us"] / 1000, rel=1e-4)
+    for part, mode in (("ddp_train", "DDP"), ("fsdp_train", "FSDP")):
+        report = reports[part]
+        assert (report["mode"], report["improved"], report["weights_equal"], report["ok"]) == (mode, True, True, True)
+
+
+FACTORS = {"all_reduce": 1.0, "all_gather": 0.5, "reduce_scatter": 0.5, "alltoall": 0.5, "sendrecv": 1.0}
 
 
 def test_the_recorded_report_of_a_real_gpu_is_good() -> None:

@@ -143,7 +143,11 @@ def test_a_driver_that_fails_is_no_skipped_test(
     [
         (gpu_tests, ["--stages", "compute,x"], "--stages compute,x: 'x' is no stage. Hint: compute, memory"),
         (gpu_tests, ["--inject", "flip"], "--inject flip: must be KIND:GPU, with KIND one of wrong, flip"),
-        (ddp_tests, ["--collectives", "all_reduce,x"], "'x' is no collective. Hint: all_reduce,all_gather"),
+        (
+            ddp_tests,
+            ["--collectives", "all_reduce,x"],
+            "'x' is not one of the collectives. Hint: all_reduce,all_gather",
+        ),
         (ddp_tests, ["--all", "--report-name", "x"], "--all writes three reports, and --report-name names one"),
         (ddp_tests, ["--sizes", "1M,2X"], "--sizes 1M,2X: '2X' is no size of 4 bytes or more. Hint: 1M,64M,1G"),
         (storage_tests, ["--directory", "/none"], "--directory /none: is no directory. Hint: make it"),

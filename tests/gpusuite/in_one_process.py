@@ -1,0 +1,53 @@
+"""Runs parts of the suite with one import of torch, which takes 5 s of CPU: the stages' faults, and groups of ranks.
+
+Reads a JSON list of cases on standard input; prints one line of JSON for each. A case is `{"stage": S, "fault": F}`, or
+`{"argv": [...], "ranks": [environment, ...]}`: ddp_tests.py in a forked process for each environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import torch
+
+from gpusuite import ddp_tests, stress, worker
+from gpusuite.options import Options
+
+
+def main() -> None:
+    torch.set_num_threads(1)  # no threads before a fork
+    for case in json.load(sys.stdin):
+        print(json.dumps(stage(case) if "stage" in case else group(case)), flush=True)
+
+
+def stage(case: dict[str, str]) -> dict[str, Any]:
+    stress.seconds = lambda *arguments: arguments[2] * 1e-3  # a machine whose speed is steady
+    options = Options(quick=True, tiny=True, seconds=0.05, fault=case["fault"])
+    return worker._result(case["stage"], torch.device("cpu"), options)
+
+
+def group(case: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryFile() as output:
+        ranks = [fork(case["argv"], environment, output.fileno()) for environment in case["ranks"]]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]
+        output.seek(0)
+        return {"codes": codes, "output": output.read().decode()}
+
+
+def fork(argv: list[str], environment: dict[str, str], output: int) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    os.dup2(output, 1)
+    os.environ.update(environment)
+    os._exit(ddp_tests.main(argv))
+
+
+main()
