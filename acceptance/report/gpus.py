@@ -21,9 +21,9 @@ from acceptance.report.gpus_model import (
     GpuFigure,
     GpuReport,
     Pair,
+    ReportedJob,
     StorageFigure,
     SuiteFailure,
-    SuiteJob,
     SuiteReport,
     SuiteTest,
     Watched,
@@ -114,11 +114,11 @@ def suite_of(run: Path, file_system: FileSystem | None) -> SuiteReport | None:
     )
 
 
-def _job(path: Path, name: str) -> SuiteJob | None:
+def _job(path: Path, name: str) -> ReportedJob | None:
     """Raises InputError where `add_suite` did not write the file."""
     try:
         values = json.loads(read_plain(path))
-        return SuiteJob(name, tuple(map(str, values["nodes"])), values["log"], values["repeat"], values["ended"])
+        return ReportedJob(name, tuple(map(str, values["nodes"])), values["log"], values["repeat"], values["ended"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -136,7 +136,7 @@ def _baselines(path: Path) -> list[GpuBaseline]:
         raise InputError([fault]) from None
 
 
-def _missing_nodes(job: SuiteJob, found: Sequence[Mapping[str, Any]]) -> list[tuple[str, SuiteTest]]:
+def _missing_nodes(job: ReportedJob, found: Sequence[Mapping[str, Any]]) -> list[tuple[str, SuiteTest]]:
     """The nodes of a job without a report of its program."""
     program = _PROGRAMS[job.name]
     measured = {one["node"] for one in found if one.get("program") == program or program in one.get("parts", {})}

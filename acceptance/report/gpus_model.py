@@ -128,7 +128,7 @@ class CollectiveRow:
 
 
 @dataclass(frozen=True)
-class SuiteJob:
+class ReportedJob:
     """A job of a run that wrote results. name: suite or storage; ended: why it ended early, None if it did not."""
 
     name: str
@@ -165,4 +165,4 @@ class SuiteReport:
     versions: Mapping[str, str]
     failures: tuple[SuiteFailure, ...]
     verdict: str
-    jobs: tuple[SuiteJob, ...] = ()
+    jobs: tuple[ReportedJob, ...] = ()

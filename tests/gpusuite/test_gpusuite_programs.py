@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from acceptance.cli import main as acceptance
+from acceptance.report import suite_report
 from gpusuite import ddp_tests, fleet, gpu_tests, reports, run_all_tests, storage_tests
 from gpusuite.devices import CudaError, Gpu, short_bus
 from gpusuite.launch import LaunchError, Rank, device_index, find_rank, first_host
@@ -94,6 +95,27 @@ def test_every_fault_is_named_in_one_run(run: Run, monkeypatch: pytest.MonkeyPat
     assert "gpu-7 gpu 0 (0000:50:00) and gpu-7 gpu 2 (0000:52:00) disagree in bf16 0" in failures
     assert set(report["stages"]["screen"]) == {"0", "2"}
     assert out.splitlines()[-1].startswith("[RESULT] FAILURE: [gpu-7 gpu 0")
+
+
+def test_each_fault_is_the_verdict_of_its_gpu_in_the_report(run: Run, tmp_path: Path) -> None:
+    """From the worker's answer to the report of `acceptance suite`."""
+    windows = [700.0] * 10 + [600.0] * 10
+    run(
+        {
+            0: {"screen": {"set": {"differing": 3}}},
+            1: {"stress": {"set": {"windows_tflops": windows}}},
+            2: {"train": {"set": {"improved": False}}, "compute": {"scale": 0.6}},
+            3: {"pattern": {"die": True}},
+        }
+    )
+    report = suite_report(tmp_path)
+    assert report.gpus is not None
+    verdicts = {one.gpu: one.verdict for one in report.gpus.gpus}
+    assert verdicts == {0: "wrong result", 1: "droop", 2: "wrong result", 3: "failed"}
+    assert [(one.name, one.verdict) for one in report.nodes] == [("gpu-7", "failed")]
+    slow = [one for one in report.gpus.gpus[2].findings if "40% below the median" in one]
+    assert slow
+    assert {(one.gpu, one.metric) for one in report.gpus.figures if one.outcome == "fail"} >= {(2, "gemm bf16 8192")}
 
 
 def test_a_gpu_that_is_slow_once_is_a_warning(run: Run) -> None:
