@@ -23,6 +23,13 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = "clusters/rehearsal.yaml"
 SMALL = "tests/rehearsal/small.yaml"
+SCENARIO = "tests/rehearsal/scenario/test_scenario/hosts.toml"
+# What a user types on the head node; the words are complete only in the output, not in the echo of the command.
+MEASURE = (
+    "acceptance run --network --json 2>/dev/null | python3 -c 'import json, sys; report = json.load(sys.stdin); "
+    'rows = report["tests"][0]["rows"]; print("meas" "ured:", report["verdict"], '
+    """max(rows, key=lambda row: row["size"])["measured_busbw_gb_per_s"], "GB/s")'"""
+)
 SITE_PARTS = REPOSITORY / "tests/stacks/site-parts.yaml"
 LIMIT_S = 600  # of a rehearsal: two at once take four minutes next to the other tests on two busy cores
 
@@ -140,8 +147,8 @@ def granted_without_use(output: Path) -> list[str]:
 def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
     """Two rehearsals at once do not meet: one has a throttled host and ends with its name, the other one is good.
 
-    In the good one a user under umask 077 runs a job in a shell; `exit` ends it with the verdict of acceptance. The
-    other one is of a site with scripts, mounts and parameters of its own, which reach the hosts; its cluster is kept,
+    The good one runs a CloudAI scenario; in it a user under umask 077 runs a job in a shell, and measures the network,
+    which is accepted too. `exit` ends it with the verdict of the scenario. The other one is of a site with scripts, mounts and parameters of its own, which reach the hosts; its cluster is kept,
     and nothing is left of it when its keeper is killed.
     """
     before = traces()
@@ -150,7 +157,7 @@ def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
     good = tmp_path / "good.yaml"
     good.write_text((REPOSITORY / SETTINGS).read_text(encoding="utf-8").replace("count: 4", "count: 2"), "utf-8")
     try:
-        _use_a_shell(good, tmp_path / "good")
+        good_busbw = _use_a_shell(good, tmp_path / "good")
     finally:
         slow_output = finish(slow)
         _use_and_kill_the_kept_cluster(slow_output, str(site))
@@ -162,7 +169,14 @@ def test_a_shell_in_a_good_one_next_to_a_broken_one(tmp_path: Path) -> None:
     assert granted_without_use(tmp_path / "good") == []
     good_report, slow_report = only_report(tmp_path / "good"), only_report(tmp_path / "slow")
     # The throttled link is 6.7 times slower; half of the good figure leaves room for a busy machine.
-    assert largest_busbw(slow_report) < largest_busbw(good_report) / 2
+    assert largest_busbw(slow_report) < good_busbw / 2
+    assert [(test["id"], test["verdict"]) for test in good_report["scenario"]["tests"]] == [
+        ("names", "pass"),
+        ("gpus", "pass"),
+    ]
+    assert [step["kind"] for step in good_report["scenario"]["jobs"][0]["steps"]] == ["pre_test", "test"]
+    (gpus,) = (tmp_path / "good").glob("*/acceptance/*/gpus/0/stdout.txt")
+    assert gpus.read_text(encoding="utf-8") == "16\n"
     (page,) = (tmp_path / "good").glob("*/acceptance/*/report.html")
     assert "train-st-gpu-1" in page.read_text(encoding="utf-8")
     assert list((tmp_path / "good").glob("*/acceptance/*/junit.xml"))
@@ -208,25 +222,30 @@ def _slipway(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _use_a_shell(settings: Path, output: Path) -> None:
-    """Rehearse on a terminal of its own, run a job in the shell on the head node, and leave it."""
+def _use_a_shell(settings: Path, output: Path) -> float:
+    """Rehearse a scenario on a terminal, use the shell on the head node and leave it; return the network's GB/s."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.umask(0o077)
         os.chdir(REPOSITORY)
-        os.execv(program(), [program(), "rehearse", str(settings), "--shell", "--output", str(output)])  # noqa: S606
+        options = ["--scenario", SCENARIO, "--shell", "--output", str(output)]
+        os.execv(program(), [program(), "rehearse", str(settings), *options])  # noqa: S606
     try:
         _read(terminal, "ubuntu@head", LIMIT_S)
         # The word is complete only in the output, not in the echo of the command.
         os.write(terminal, b"srun --nodes=2 hostname | sort; echo jobs' 'ended; sleep 100\n")
         assert "train-st-gpu-2" in _read(terminal, "jobs ended", 180)
         os.write(terminal, b"\x03")  # Ctrl-C ends the command, not the rehearsal
+        os.write(terminal, f"{MEASURE}\n".encode())
+        measured = re.search(r"measured: accepted ([0-9.]+)", _read(terminal, " GB/s\r", 120))
+        assert measured
         os.write(terminal, b"id --user --name; exit\n")
         assert "Traceback" not in _read(terminal, "[RESULT] SUCCESS", 300)  # the hosts are ended before it
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     except BaseException:
         _end(pid, terminal)
         raise
+    return float(measured[1])
 
 
 @hosts
