@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
+from slipway.errors import EXIT_ENVIRONMENT
+
 ENOUGH_BYTES = 3 * 2**30
+LIBRARY_MB = 210  # of CDK's library, unpacked: aws-cdk-lib 2.275.0
 CACHE = "~/.cache/aws/jsii/package-cache"  # jsii's own default on Linux
 CACHE_VARIABLES = ("JSII_RUNTIME_PACKAGE_CACHE", "JSII_RUNTIME_PACKAGE_CACHE_ROOT")
 
 
 def prepare() -> None:
-    """Do without jsii's cache of CDK's library if the home cannot be written, and without its banner about Node 20.
+    """Do without jsii's cache of CDK's library if the home has no place for it, and without its banner about Node 20.
 
     With little memory, as in AWS CloudShell (2 GiB), do without CDK's own validation of the templates: it alone takes
     400 MB. CloudFormation validates what is deployed, and `make check-cloud` validates the templates elsewhere. Do
     without the cache too: filling it takes 1.5 GB of memory and 210 MB of the home; /tmp is not in CloudShell's home.
+    Ends the program if the library can be unpacked nowhere.
     """
     has_little_memory = memory_bytes() < ENOUGH_BYTES
     if has_little_memory:
@@ -26,15 +32,33 @@ def prepare() -> None:
     os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")
     if any(os.environ.get(name) for name in CACHE_VARIABLES):
         return
-    if has_little_memory:
-        os.environ[CACHE_VARIABLES[0]] = "disabled"
+    fault = None if has_little_memory else _fault_of(Path(CACHE).expanduser())
+    if not (has_little_memory or fault):
         return
-    folder = Path(CACHE).expanduser()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if not _is_writable(existing):
-        os.environ[CACHE_VARIABLES[0]] = "disabled"
-        text = f"{existing} cannot be written: CDK unpacks its library each time, which is slower"
+    os.environ[CACHE_VARIABLES[0]] = "disabled"
+    if fault:
+        text = f"{fault}: CDK unpacks its library each time, which is slower"
         print(f"app.py: {text}. Hint: set {CACHE_VARIABLES[1]} to a folder that can be written", file=sys.stderr)
+    temporary = _room_fault(Path(os.environ.get("TMPDIR") or tempfile.gettempdir()))  # Node knows no other folder
+    if temporary:
+        print(f"app.py: {temporary}. Hint: set TMPDIR to a folder with room, or free some", file=sys.stderr)
+        sys.exit(EXIT_ENVIRONMENT)
+
+
+def _fault_of(cache: Path) -> str | None:
+    """Return why CDK's library cannot be unpacked in jsii's cache; None if it can, or is there already."""
+    existing = next(path for path in (cache, *cache.parents) if path.exists())
+    if not _is_writable(existing):
+        return f"{existing} cannot be written"
+    return None if (cache / "aws-cdk-lib" / version("aws-cdk-lib")).is_dir() else _room_fault(existing)
+
+
+def _room_fault(folder: Path) -> str | None:
+    try:
+        free = shutil.disk_usage(folder).free // 10**6
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    return None if free >= LIBRARY_MB else f"{folder} has {free} MB free, CDK's library takes {LIBRARY_MB} MB"
 
 
 def memory_bytes() -> int:

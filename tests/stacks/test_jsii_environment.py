@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +35,41 @@ def test_a_read_only_home_is_reported_in_one_line_with_its_repair(home: str) -> 
         "app.py: /proc cannot be written: CDK unpacks its library each time, which is slower."
         " Hint: set JSII_RUNTIME_PACKAGE_CACHE_ROOT to a folder that can be written"
     ]
+
+
+@pytest.mark.parametrize("free", [0, 209])
+def test_a_full_home_is_reported_in_one_line_with_its_repair(
+    free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, temporary = tmp_path / "home", tmp_path / "tmp"
+    home.mkdir()
+    rooms = {home: free * 10**6, temporary: 400 * 10**6}
+    for name in (*jsii_environment.CACHE_VARIABLES, "CDK_VALIDATION"):
+        monkeypatch.setenv(name, "")  # so that what prepare sets is undone
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(jsii_environment, "memory_bytes", lambda: 2**33)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=rooms[folder]))
+    fault = f"app.py: {home} has {free} MB free, CDK's library takes 210 MB: CDK unpacks its library each time"
+    jsii_environment.prepare()
+    assert os.environ["JSII_RUNTIME_PACKAGE_CACHE"] == "disabled"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{fault}, which is slower. Hint: set JSII_RUNTIME_PACKAGE_CACHE_ROOT")
+
+    monkeypatch.setenv("JSII_RUNTIME_PACKAGE_CACHE", "")
+    rooms[temporary] = 12 * 10**6
+    with pytest.raises(SystemExit) as ended:
+        jsii_environment.prepare()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err.splitlines()[1] == (
+        f"app.py: {temporary} has 12 MB free, CDK's library takes 210 MB. Hint: set TMPDIR to a folder with room,"
+        " or free some"
+    )
+
+    monkeypatch.setenv("JSII_RUNTIME_PACKAGE_CACHE", "")
+    (home / ".cache/aws/jsii/package-cache/aws-cdk-lib" / version("aws-cdk-lib")).mkdir(parents=True)
+    jsii_environment.prepare()  # the library is there already
+    assert os.environ["JSII_RUNTIME_PACKAGE_CACHE"] == ""
 
 
 def test_a_home_that_can_be_written_keeps_the_cache_and_is_left_as_it_is(tmp_path: Path) -> None:
