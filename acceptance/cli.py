@@ -54,7 +54,7 @@ from acceptance.history import (
     with_baselines,
 )
 from acceptance.limits import known_limits
-from acceptance.nccl import Log, Table, merged, parse_file, parse_stream
+from acceptance.nccl import Log, Table, merged, parse_file
 from acceptance.report import Report, suite_report, table, write_files, write_report
 from acceptance.runner.campaign import Campaign, make_run_directory
 from acceptance.runner.drain import drain_bad_nodes
@@ -409,7 +409,7 @@ def _parse(arguments: argparse.Namespace) -> int:
     code = EXIT_GOOD
     for path in arguments.logs:
         try:
-            log = parse_stream(sys.stdin.buffer) if str(path) == "-" else parse_file(path)
+            log = parse_file(path)
         except OSError as error:
             _complain(f"{path}: {error.strerror}. Hint: give the path of a log")
             code = EXIT_INPUT

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from acceptance.causes import Finding
 from acceptance.errors import EXIT_GOOD, EXIT_NO, InputError
 from acceptance.jsonable import jsonable
-from acceptance.nccl import parse_file, parse_stream
+from acceptance.nccl import parse_file
 from acceptance.text import plural
 
 
@@ -30,7 +29,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     faults = []
     for path in arguments.logs:
         try:
-            log = parse_stream(sys.stdin.buffer) if str(path) == "-" else parse_file(path)
+            log = parse_file(path)
         except OSError as error:
             faults.append(f"{path}: {error.strerror}. Hint: give the path of a log")
             continue

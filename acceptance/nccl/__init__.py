@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import queue
+import stat
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -43,12 +49,36 @@ __all__ = [
 
 _CHUNK = 1 << 18  # bytes read at once; larger ones leave the processor's cache
 _LONGEST_REST = (1 << 16) + 2  # bytes of a line that are kept from chunk to chunk: more than are read of one
+WRITER_S = 10.0  # the longest wait for a program that opens a named pipe to write
 
 
 def parse_file(path: Path) -> Log:
-    """Read one file, text or JSON. Raises OSError where it cannot be read."""
-    with path.open("rb", buffering=0) as stream:
-        return parse_stream(stream)
+    """Read one file, text or JSON; `-` is standard input. Raises OSError where it cannot be read, or has no end."""
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, "standard input is closed")
+        return _parse_open(sys.stdin.buffer)
+    is_pipe = stat.S_ISFIFO(path.stat().st_mode)
+    with _open_pipe(path) if is_pipe else path.open("rb", buffering=0) as stream:
+        return _parse_open(stream)
+
+
+def _parse_open(stream: BinaryIO | io.RawIOBase) -> Log:
+    """Read what is open. A device, as /dev/zero, may have no end; a terminal has, and /dev/null is empty."""
+    kind = os.fstat(stream.fileno())
+    if stat.S_ISCHR(kind.st_mode) and not stream.isatty() and kind.st_rdev != Path(os.devnull).stat().st_rdev:
+        raise OSError(errno.EINVAL, "a device, which has no end")
+    return parse_stream(stream)
+
+
+def _open_pipe(path: Path) -> io.FileIO:
+    """Open a named pipe, which waits for a program that writes. Raises OSError if none does within WRITER_S."""
+    opened: queue.Queue[io.FileIO] = queue.Queue()
+    threading.Thread(target=lambda: opened.put(io.FileIO(path)), daemon=True).start()
+    try:
+        return opened.get(timeout=WRITER_S)
+    except queue.Empty:
+        raise OSError(errno.ENXIO, f"no program opened this pipe to write within {WRITER_S:.0f} s") from None
 
 
 def parse_bytes(data: bytes) -> Log:

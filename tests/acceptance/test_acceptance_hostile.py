@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from recorded import run_directory
 
+from acceptance import nccl
 from acceptance.cli import main
 from acceptance.errors import InputError
 from acceptance.history import known_baselines, store
@@ -48,6 +50,34 @@ def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path: Path, name:
         build_report(directory)
     assert main(["run", "--resume", str(directory)]) == 2
     assert main(["history", "--output", str(tmp_path / "runs"), "--rebuild"]) == 0
+
+
+@pytest.mark.parametrize("command", ["parse", "explain"])
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_a_device_without_an_end_is_refused(command: str, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, device]) == 2
+    assert f"{device}: a device, which has no end. Hint: give the path of a log" in capsys.readouterr().err
+
+
+def test_the_empty_device_is_a_log_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["parse", "/dev/null"]) == 1
+    assert "/dev/null: no table" in capsys.readouterr().out
+
+
+def test_a_pipe_is_read_if_a_program_writes_it_and_not_waited_for_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "log"
+    os.mkfifo(pipe)
+    log = (Path(__file__).parent / "data/90-SYNTH-v2.19-plain.txt").read_bytes()
+    writer = threading.Thread(target=pipe.write_bytes, args=(log,))
+    writer.start()
+    assert main(["parse", str(pipe)]) == 0
+    writer.join()
+    monkeypatch.setattr(nccl, "WRITER_S", 0.1)
+    assert main(["parse", str(pipe)]) == 2
+    assert f"{pipe}: no program opened this pipe to write within" in capsys.readouterr().err
+    pipe.write_bytes(b"")  # ends the reader that still waits
 
 
 def test_a_log_that_is_a_pipe_or_elsewhere_is_not_read(tmp_path: Path, victim: Path) -> None:
