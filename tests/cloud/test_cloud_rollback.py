@@ -5,6 +5,10 @@ As CloudFormation's API reference and user guide ("Continue rolling back an upda
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from botocore.exceptions import ClientError
 
 from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ResourceRequest, ResourceResult
+from rehearsal.cloud.seed import Seed
 from slipway.aws.calls import Aws
 from slipway.aws.session import session_of
 from slipway.status.head import HeadNode
@@ -20,6 +25,7 @@ from slipway.status.stacks import Stack, StackReader
 
 from .conftest import REGION, Deployer
 
+CDK = Path(__file__).resolve().parents[2] / "node_modules/.bin/cdk"
 FAILED = "UPDATE_ROLLBACK_FAILED"
 UNKNOWN = {"Type": "AWS::Quantum::Computer", "DependsOn": ["Kept", "Other"]}
 
@@ -101,6 +107,53 @@ def test_status_names_what_holds_the_roll_back_and_it_can_be_skipped(
     assert fragile.values == {"Kept": "2", "Other": "1"}  # left as the failed update made it
     fragile.broken = {}
     assert deployer.update("skip-cluster", resources("3"))["StackStatus"] == "UPDATE_COMPLETE"
+
+
+def cdk_rollback(deployer: Deployer, folder: Path, name: str, *arguments: str) -> str:
+    """Run `cdk rollback` of the real CDK CLI on a stack of the CDK; return what it printed. It reads no template."""
+    role = "arn:${AWS::Partition}:iam::${AWS::AccountId}:role/cdk-hnb659fds-%s-role-${AWS::AccountId}-" + REGION
+    properties = {
+        "templateFile": "template.json",
+        "stackName": name,
+        "assumeRoleArn": role % "deploy",
+        "cloudFormationExecutionRoleArn": role % "cfn-exec",
+        "bootstrapStackVersionSsmParameter": "/cdk-bootstrap/hnb659fds/version",
+    }
+    stack = {
+        "type": "aws:cloudformation:stack",
+        "environment": f"aws://unknown-account/{REGION}",
+        "properties": properties,
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / "template.json").write_text("{}", encoding="utf-8")
+    (folder / "manifest.json").write_text(json.dumps({"version": "48.0.0", "artifacts": {name: stack}}), "utf-8")
+    done = subprocess.run(
+        [str(CDK), "rollback", name, "--app", str(folder), *arguments],
+        env={**os.environ, **deployer.aws.env(), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CDK.exists(), reason="needs the CDK CLI: make setup")
+def test_the_cdk_cli_continues_a_roll_back_with_the_roles_of_the_bootstrap(deployer: Deployer, tmp_path: Path) -> None:
+    """docs/updates.md, "When a roll-back fails": a resource that was repaired, then one that cannot be."""
+    deployer.aws.seed(Seed())
+    fragile = stuck(deployer, "cli-cluster", {"Kept": "Topic does not exist"})
+    fragile.broken = {}
+    assert "Continuing rollback of stack cli-cluster" in cdk_rollback(deployer, tmp_path / "app", "cli-cluster")
+    assert deployer.done("cli-cluster")["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
+    assert fragile.values == {"Kept": "1", "Other": "1"}
+    fragile = stuck(deployer, "lone-cluster", {"Kept": "fs-1 does not exist"})
+    printed = cdk_rollback(deployer, tmp_path / "app", "lone-cluster", "--orphan", "Kept")
+    assert "Continuing rollback of stack lone-cluster (orphaning: Kept)" in printed
+    assert deployer.done("lone-cluster")["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
+    assert fragile.values == {"Kept": "2", "Other": "1"}
 
 
 def test_two_resources_are_named_and_the_second_try_names_the_rest(
