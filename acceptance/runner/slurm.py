@@ -30,11 +30,15 @@ _BAD_STATES = {
     "FUTURE": "not yet defined",
     "INVALID_REG": "registered with the wrong hardware",
     "MAINT": "in maintenance",
+    "MAINTENANCE": "in maintenance",
     "NOT_RESPONDING": "not responding",
     "NO_RESPOND": "not responding",
     "RESERVED": "held by a reservation",
     "UNKNOWN": "unknown to Slurm",
 }
+# `scontrol show node` prints some fields after the reason (src/api/node_info.c of Slurm 22.05 to 25.11).
+_AFTER_REASON = r"(?:\s+(?:Comment|Extra|InstanceId|InstanceType|ReservationName)=.*)?\s*$"
+_REASON = re.compile(r"\sReason=(.*?)(?: \[[^\]]*\])?" + _AFTER_REASON)
 FINAL_STATES = (
     "BOOT_FAIL",
     "CANCELLED",
@@ -272,7 +276,7 @@ def _node(line: str) -> Node:
     troubles = [_BAD_STATES[word] for word in words if word in _BAD_STATES]
     if "*" in state and not troubles:
         troubles = ["not responding"]
-    found = re.search(r"\sReason=(.*?)(?: \[[^\]]*\])?\s*$", line)
+    found = _REASON.search(line)
     return Node(
         name=_field(line, "NodeName"),
         state=state,

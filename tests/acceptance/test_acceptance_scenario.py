@@ -178,11 +178,22 @@ def test_slurm_limit_comes_after_the_scripts_own() -> None:
         ("DOWN*+NOT_RESPONDING", "down and not responding"),
         ("IDLE*", "not responding"),
         ("IDLE+RESERVED", "held by a reservation"),
+        ("IDLE+CLOUD+MAINTENANCE", "in maintenance"),
     ],
 )
-def test_node_states(state: str, trouble: str | None) -> None:
+@pytest.mark.parametrize(
+    "after",
+    [
+        "",
+        " ",
+        " Comment=slipway-drains=1764400000",
+        " Extra={} InstanceId=i-0123456789abcdef0 InstanceType=p5.48xlarge ReservationName=block-end",  # 25.05 and newer
+        " InstanceType=p5.48xlarge",
+    ],
+)
+def test_node_states(state: str, trouble: str | None, after: str) -> None:
     line = f"NodeName=gpu-1 Arch=x86_64 State={state} Gres=(null) Partitions=train,all Reason=bad fan [root@2026-11-27]"
-    node = _node(line)
+    node = _node(line + after)
     assert (node.trouble, node.reason, node.gres) == (trouble, "bad fan", "")
 
 

@@ -77,6 +77,12 @@ def test_another_file_gives_no_switches(tmp_path: Path, text: str) -> None:
     ("topology", "expected"),
     [
         ("SwitchName=s1 Level=0 LinkSpeed=1 Nodes=gpu-[1-2]\nSwitchName=s2 Level=1 Nodes=gpu-[1-2] Switches=s1", "s1"),
+        # topology/block of Slurm 24.11 and newer (topology_block.c): the size, and blocks of blocks.
+        (
+            "BlockName=b1 BlockIndex=0 Nodes=gpu-[1-2] BlockSize=2\nAggregatedBlock=b[1-2] BlockIndex=2 Nodes=gpu-[1-4]"
+            " BlockSize=4",
+            "b1",
+        ),
         ("", "nn-l0"),  # topology/none and topology/flat print no switches
     ],
 )
