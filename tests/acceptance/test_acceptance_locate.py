@@ -272,12 +272,12 @@ def test_a_launch_that_fails_quotes_the_cause_of_its_log(tmp_path: Path) -> None
 
 
 def test_a_decision_for_1024_nodes_is_quick() -> None:
-    """0.2 s of CPU are allowed; the best of three, as the machine may be busy."""
+    """0.1 s of CPU are allowed, four times what it takes; the best of three, as the machine may be busy."""
     groups = switches(1024, 512)
     _, _, lab = search(1024, crossing_nodes(groups), groups=groups)
     for number in range(len(lab.rounds) + 1):
         before = [result for result in lab.results if result.round < number]
-        assert min(_seconds(lab.fleet, before, lab.rules) for _ in range(3)) < 0.2
+        assert min(_seconds(lab.fleet, before, lab.rules) for _ in range(3)) < 0.1
 
 
 def crossing_nodes(groups: dict[str, str]) -> dict[str, float]:

@@ -146,6 +146,10 @@ def test_launches_that_all_fail_end_the_search_after_one_round() -> None:
     assert "every node alone is bad (failed)" in group.evidence
 
 
+# Of the trials below; 0.5 % otherwise. One trial of 16 nodes: its bad nodes meet each other, or nodes beyond the uplink.
+MOST_WRONG = {"slow_uplink": 0.0065}
+
+
 @pytest.mark.parametrize("build", odd_fleets.FLEETS, ids=lambda build: build.__name__)
 def test_no_good_node_is_accused_on_fleets_that_mislead(build: odd_fleets.Build) -> None:
     """`bench/locate` runs more of the same."""
@@ -160,4 +164,4 @@ def test_no_good_node_is_accused_on_fleets_that_mislead(build: odd_fleets.Build)
             assert found.rounds <= 6, (count, seed)
             verdicts += result.nodes
             wrong += [(count, seed, one) for one in result.wrong]
-    assert len(wrong) <= 0.025 * verdicts, wrong[:5]
+    assert len(wrong) <= MOST_WRONG.get(build.__name__, 0.005) * verdicts, wrong[:5]
