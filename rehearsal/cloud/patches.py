@@ -19,6 +19,7 @@ calls.
 | deletions of groups, subnets and VPCs that are in use are refused (network.py) | moto deletes them |
 | FSx volumes and file caches (volumes.py) | missing |
 | AWS's managed policies are read once, for one partition | moto reads them again for each of six, at each reset |
+| AWS's public parameters are made once | moto makes the 50,000 of services and regions again after each reset |
 | an Ebs device without size gets the image's in RunInstances | AWS takes it from the image's snapshot; moto raises |
 """
 
@@ -38,6 +39,7 @@ from moto.iam.access_control import PermissionResult
 from moto.iam.models import IAMBackend
 from moto.logs.utils import EventMessageFilter
 from moto.s3.models import FakeBucket
+from moto.ssm.models import ParameterDict
 
 from rehearsal.cloud.capacity import install_capacity
 from rehearsal.cloud.model import PARTITION
@@ -50,6 +52,7 @@ _matches_in_moto = EventMessageFilter.matches
 _parse_devices = InstanceResponse._parse_block_device_mapping
 _to_dict = Workspace.to_dict
 _read_policies = IAMBackend._init_aws_policies
+_load_parameters = ParameterDict._load_tree_parameters
 _IMAGE_SIZE_GIB = 45  # of a ParallelCluster image
 
 
@@ -77,17 +80,24 @@ def _policies_of_aws(account: str) -> list[Any]:
 
 
 def _fresh_policies(self: IAMBackend) -> list[Any]:
-    """Copies: a policy counts what it is attached to."""
+    """The same objects for each new account, attached to nothing: there are 1600 of them."""
     if self.region_name != PARTITION:
         return []
-    return [_copied(policy) for policy in _policies_of_aws(self.account_id)]
+    policies = _policies_of_aws(self.account_id)
+    for policy in policies:
+        policy.attachment_count = 0
+    return policies
 
 
-def _copied(policy: Any) -> Any:
-    """There are 1600 of them: past moto's own __new__, which keeps every instance in a list."""
-    fresh = object.__new__(type(policy))
-    fresh.__dict__ = dict(policy.__dict__)
-    return fresh
+@functools.cache
+def _parameters_of_aws(account: str, region: str, path: str) -> ParameterDict:
+    parameters = ParameterDict(account, region)
+    _load_parameters(parameters, path)
+    return parameters
+
+
+def _load_same_parameters(self: ParameterDict, path: str) -> None:
+    self.update(_parameters_of_aws(self.account_id, self.region_name, path))
 
 
 def _sized(item: dict[str, Any]) -> dict[str, Any]:
@@ -127,6 +137,7 @@ def install(metrics_address: Callable[[], str]) -> None:
     EventMessageFilter.matches = _matches
     Route.state = property(_route_state)
     IAMBackend._init_aws_policies = _fresh_policies
+    ParameterDict._load_tree_parameters = _load_same_parameters
     InstanceResponse._parse_block_device_mapping = _devices_with_ebs
     install_network()
     install_fsx()

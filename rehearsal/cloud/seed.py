@@ -14,6 +14,7 @@ from typing import Any
 
 from moto.ec2.models import ec2_backends, subnets, vpcs
 from moto.ec2.models.amis import Ami
+from moto.s3.models import s3_backends
 
 from rehearsal.cloud.bootstrap import make_bootstrap
 from rehearsal.cloud.capacity import add_reservation
@@ -113,7 +114,7 @@ def plant(clients: Clients, seed: Seed) -> None:
     make_bootstrap(clients, seed.execution_policy)
     if seed.deployer_policy:
         _deployer(clients, seed.deployer_policy)
-    _provider_template(clients)
+    _provider_template(clients.region)
     _images(clients.region)
     for reservation in seed.reservations:
         add_reservation(
@@ -308,13 +309,13 @@ def _policies(region: str) -> dict[str, Any]:
     }
 
 
-def _provider_template(clients: Clients) -> None:
-    bucket = f"{clients.region}-aws-parallelcluster"
-    make_bucket(clients, bucket)
+def _provider_template(region: str) -> None:
+    bucket = f"{region}-aws-parallelcluster"
+    s3 = s3_backends[ACCOUNT][PARTITION]  # in this process, as in bootstrap.py
+    s3.create_bucket(bucket, region)
     folder = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates"
     for name, template in (("custom_resource/cluster", _provider), ("policies/policies", _policies)):
-        body = json.dumps(template(clients.region)).encode()
-        clients("s3").put_object(Bucket=bucket, Key=f"{folder}/{name}.yaml", Body=body)
+        s3.put_object(bucket, f"{folder}/{name}.yaml", json.dumps(template(region)).encode())
 
 
 def _images(region: str) -> None:
