@@ -8,9 +8,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import markupsafe
-
 from acceptance.jsonable import jsonable
 from acceptance.report.gpus_page import gpus_values
 from acceptance.report.heatmap import heat_maps
@@ -34,23 +31,27 @@ _PACKAGE = "plotly.js-basic-dist-min"
 
 def render_page(report: Report) -> str:
     """Return the page. Without the plot library it says so and has the tables."""
+    import markupsafe  # with jinja2, only where a page is written: they take a third of the start of `acceptance`
+
     template = _environment().get_template("page.html.j2")
     plots = [_plot(test) for test in report.tests if test.rows]
     library = _plotly() if plots else None
     values = {"plotly": library, "plots": script_json(plots), "has_plots": bool(plots), "maps": heat_maps(report)}
     section = markupsafe.Markup(render_scenario(report.scenario)) if report.scenario else ""  # noqa: S704 - escaped there
     gpus = gpus_values(report.gpus) if report.gpus else {}
-    return template.render(r=report, bounds_of=_bounds, scenario_section=section, **values, gpus=gpus)
+    return str(template.render(r=report, bounds_of=_bounds, scenario_section=section, **values, gpus=gpus))
 
 
 def render_scenario(scenario: ScenarioReport) -> str:
     """Return the section about a scenario: its tests, dependency graph, Gantt and sweeps."""
     values = {"graph": graph(scenario), "gantt": gantt(scenario), "colors": _COLORS}
-    return _environment().get_template("scenario.html.j2").render(s=scenario, **values)
+    return str(_environment().get_template("scenario.html.j2").render(s=scenario, **values))
 
 
-def _environment() -> jinja2.Environment:
-    """Return what the pages' templates are rendered with; they may include each other."""
+def _environment() -> Any:
+    """Return the `jinja2.Environment` that the pages' templates are rendered with; they may include each other."""
+    import jinja2
+
     loader = jinja2.FunctionLoader(lambda name: files("acceptance.report").joinpath(name).read_text("utf-8"))
     made = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     made.filters.update(size=size_text, gb=gb_text)

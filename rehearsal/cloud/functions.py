@@ -1,8 +1,9 @@
 """Runs the product's Python Lambda functions: the real code, in a process of its own, against the embedded AWS.
 
 Stands in for the Lambda service: one process a call, bounded by the function's own timeout, with the environment that
-Lambda gives, the credentials of its execution role, and the SDK's endpoint set to the embedded AWS. No container, no
-memory limit; the interpreter is the rehearsal's own, whatever version the function asks for.
+Lambda gives, the credentials of its execution role, and the SDK's endpoint set to the embedded AWS. The SDK is loaded
+once, in the process that all calls are forked from (function_server.py). No container, no memory limit; the interpreter
+is the rehearsal's own, whatever version the function asks for.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import io
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from moto.awslambda.models import LambdaFunction, lambda_backends
 from moto.logs.models import logs_backends
@@ -29,36 +32,50 @@ from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.model import ACCOUNT
 from rehearsal.permissions.authority import Authority
 
-#: Started with the code's directory first on the path; the event comes on stdin, the answer goes to descriptor 3.
-_RUNNER = """
-import importlib, json, os, sys, time, traceback
-directory, target, deadline, request_id = sys.argv[1:5]
-sys.path.insert(0, directory)
-class Context:
-    aws_request_id = request_id
-    function_name = os.environ["AWS_LAMBDA_FUNCTION_NAME"]
-    function_version = "$LATEST"
-    memory_limit_in_mb = os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"]
-    invoked_function_arn = os.environ["SLIPWAY_FUNCTION_ARN"]
-    log_group_name = os.environ["AWS_LAMBDA_LOG_GROUP_NAME"]
-    log_stream_name = request_id
-    @staticmethod
-    def get_remaining_time_in_millis():
-        return max(0, int((float(deadline) - time.time()) * 1000))
-answer = {}
-try:
-    module, _, name = target.rpartition(".")
-    handler = getattr(importlib.import_module(module.replace("/", ".")), name)
-    answer["result"] = handler(json.load(sys.stdin), Context())
-    text = json.dumps(answer)
-except BaseException as error:
-    traceback.print_exc()
-    text = json.dumps({"error": {"errorType": type(error).__name__, "errorMessage": str(error)}})
-with os.fdopen(int(sys.argv[5]), "w") as out:
-    out.write(text)
-"""
+_SERVER = Path(__file__).with_name("function_server.py")
+_NO_CONFIGURATION = {
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
 _GRACE_S = 2.0  # start of the interpreter, which Lambda does not count
 _MAX_TIMEOUT_S = 900.0  # Lambda's own limit
+
+
+class _Server:
+    """The process that functions are forked from, started by the first call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, request: Mapping[str, Any], event: IO[bytes], log: IO[bytes]) -> str:
+        """Fork a process for the request and wait for its end; returns its answer, empty if it gave none."""
+        read_end, write_end = os.pipe()
+        with os.fdopen(read_end, encoding="utf-8") as answers:
+            try:
+                with self._lock:
+                    files = [event.fileno(), log.fileno(), write_end]
+                    socket.send_fds(self._started(), [json.dumps(request).encode()], files)
+            finally:
+                os.close(write_end)
+            return answers.read()
+
+    def _started(self) -> socket.socket:
+        if self._requests is None or self._process is None or self._process.poll() is not None:
+            self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", str(_SERVER), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    env={"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **_NO_CONFIGURATION},
+                    pass_fds=(theirs.fileno(),),
+                )
+        return self._requests
+
+
+_server = _Server()
 
 
 class FunctionError(Exception):
@@ -113,60 +130,29 @@ class FunctionRunner:
             )
         timeout_s = min(float(function.timeout), _MAX_TIMEOUT_S)
         code = self._unpacked(function)
-        request_id = str(uuid.uuid4())
-        read_end, write_end = os.pipe()
-        try:
-            log = self._run(function, event, code, request_id, timeout_s, write_end)
-        finally:
-            os.close(write_end)
-            with os.fdopen(read_end) as answers:
-                answer = answers.read()
+        deadline = time.monotonic() + timeout_s + _GRACE_S
+        request = {
+            "id": str(uuid.uuid4()),
+            "code": str(code),
+            "handler": str(function.handler),
+            "deadline": deadline,
+            "environment": self._environment(function),
+        }
+        with tempfile.TemporaryFile() as events, tempfile.TemporaryFile() as logged:
+            events.write(json.dumps(event, default=str).encode())
+            events.seek(0)
+            answer = _server.run(request, events, logged)
+            logged.seek(0)
+            log = logged.read().decode(errors="replace")
         self._keep_log(function, log)
+        if not answer and time.monotonic() >= deadline:
+            raise FunctionError("Sandbox.Timedout", f"Task timed out after {timeout_s:.2f} seconds")
         if not answer:
             raise FunctionError("Runtime.ExitError", f"the function's process ended without an answer: {log[-500:]}")
         document = json.loads(answer)
         if "error" in document:
             raise FunctionError(document["error"]["errorType"], document["error"]["errorMessage"])
         return Invocation(document["result"], log)
-
-    def _run(
-        self,
-        function: LambdaFunction,
-        event: Mapping[str, Any],
-        code: Path,
-        request_id: str,
-        timeout_s: float,
-        write_end: int,
-    ) -> str:
-        deadline = time.time() + timeout_s + _GRACE_S
-        command = [
-            sys.executable,
-            "-c",
-            _RUNNER,
-            str(code),
-            str(function.handler),
-            str(deadline),
-            request_id,
-            str(write_end),
-        ]
-        try:
-            done = subprocess.run(
-                command,
-                input=json.dumps(event, default=str),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=timeout_s + _GRACE_S,
-                env=self._environment(function),
-                cwd=code,
-                pass_fds=(write_end,),
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            output = error.stdout or b""
-            self._keep_log(function, output.decode(errors="replace") if isinstance(output, bytes) else output)
-            raise FunctionError("Sandbox.Timedout", f"Task timed out after {timeout_s:.2f} seconds") from None
-        return done.stdout
 
     def _environment(self, function: LambdaFunction) -> dict[str, str]:
         own = {str(key): str(value) for key, value in (function.environment_vars or {}).items()}
@@ -177,15 +163,12 @@ class FunctionRunner:
             "AWS_DEFAULT_REGION": self._region,
             **self._authority.session(function.role, function.function_name),
             "AWS_ENDPOINT_URL": self._endpoint(),
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            **_NO_CONFIGURATION,
             "AWS_LAMBDA_FUNCTION_NAME": function.function_name,
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_size),
             "AWS_LAMBDA_LOG_GROUP_NAME": self.log_group(function),
             "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.run_time}",
             "SLIPWAY_FUNCTION_ARN": function.function_arn,
-            "PYTHONDONTWRITEBYTECODE": "1",
             **own,
         }
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import boto3
 import botocore.session
 import pytest
-from botocore.loaders import JSONFileLoader
 from preflight_cases import NOW, REGION, Case, settings_of
 
 from rehearsal.cloud.seed import Seed
@@ -32,23 +29,6 @@ def botocore_session() -> Any:
 def boto_session(botocore_session: Any) -> boto3.Session:
     """One for all, too: boto3 adds its methods to the clients of a botocore session once, and fails the second time."""
     return boto3.Session(botocore_session=botocore_session)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _service_models_are_read_once() -> Iterator[None]:
-    """Each boto3 session reads and parses them anew, which takes most of the time of a test.
-
-    Not S3's: botocore changes its paths where they lie.
-    """
-    read_anew = functools.partial(JSONFileLoader.load_file, JSONFileLoader())
-    read_once = functools.cache(read_anew)
-
-    def read(_: JSONFileLoader, path: str) -> Any:
-        return read_anew(path) if "s3" in Path(path).parts else read_once(path)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(JSONFileLoader, "load_file", read)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,11 @@ def main():
         open("waits", "w").write(str(os.getpid()))
         time.sleep(60)
     return 0
-def create_clidriver(): pass
+class create_clidriver:
+    def __init__(self): self.session = self
+    def get_available_services(self): pass
+    def create_client(self, service, region_name): pass
 if __name__ == "__main__": sys.exit(main())
-"""
-LOADERS = """\
-class JSONFileLoader:
-    def load_file(self, path): return None
 """
 
 
@@ -35,14 +34,15 @@ class JSONFileLoader:
 def aws(tmp_path: Path) -> Path:
     """The stand-in with a CLI that shows what it gets."""
     package = tmp_path / "awscli"
-    for name in ("", "botocore", "customizations", "customizations/s3"):
+    for name in ("", "customizations", "customizations/s3"):
         (package / name).mkdir()
         (package / name / "__init__.py").touch()
     (package / "__init__.py").write_text('import os\nos.environ["AWS_DATA_PATH"] = "data"\n')
     (package / "clidriver.py").write_text(MAIN)
     (package / "__main__.py").write_text(MAIN)
     (package / "customizations/s3/s3.py").touch()
-    (package / "botocore/loaders.py").write_text(LOADERS)
+    (tmp_path / "botocore").mkdir()
+    (tmp_path / "botocore/session.py").write_text("def create_loader(): pass\n")
     program = tmp_path / "aws"
     text = STANDIN.read_text(encoding="utf-8")
     program.write_text(text.replace("/run/", f"{tmp_path}/").replace("/opt/rehearsal/aws", str(tmp_path)))
