@@ -24,21 +24,24 @@ MACHINE = "machine"
 MACHINE_FOLDERS = ("hosts", "rehearsal")
 SCRIPTS = "nodes"
 """The group of the node scripts: their throw-away machines have namespaces of their own."""
-OWN_GROUP = ("test_distributions.py",)
-"""Modules among them whose bash counts for no coverage: each is a group, as every module elsewhere."""
+OWN_GROUP = tuple(
+    f"test_{name}.py"
+    for name in (
+        *("cloudwatch", "command", "containers_units", "distributions", "drained_nodes", "health", "metrics"),
+        *("remote_write", "state", "status_node", "targets", "templates", "topology"),
+    )
+)
+"""Modules among them that run no bash of the nodes, or whose bash counts for no coverage: each is a group, as every
+module elsewhere."""
 MACHINE_MODULES = ("test_rehearse.py",)
 MACHINE_MARKS = ("hosts", "road")
 SLURM = "slurm"
 """The group of acceptance's jobs on a loopback Slurm, whose ports and folders no other test meets."""
 FLEETS = ("test_acceptance_hosts.py",)
 """Modules of acceptance that boot a fleet instead."""
-LONG_MODULES = (
-    "test_distributions.py",
-    "test_gpusuite_torch.py",
-    "test_examples.py",
-    "test_standing.py",
-    "test_cloudshell.py",
-    "test_setup.py",
+LONG_MODULES = tuple(
+    f"test_{name}.py"
+    for name in ("distributions", "gpusuite_torch", "health", "examples", "standing", "cloudshell", "setup")
 )
 """Modules of a minute or more: begun late, one of them would run alone at the end."""
 # What is measured, and so wants a quiet machine, comes when the other processes have run out of work.
