@@ -50,9 +50,10 @@ class Outcome:
         self.faults = [RESULTS_ADDRESS.sub(lambda _: local, fault) for fault in self.faults]
 
 
-def left_out(queues: Sequence[Queue], most: int) -> list[str]:
-    """One line for each queue of which `--max-hosts` leaves nodes out."""
-    return [
+def left_out(queues: Sequence[Queue], most: int, scenario: str) -> list[str]:
+    """One line for each queue of which `--max-hosts` leaves nodes out, and one for what `full` would measure."""
+    suite = "acceptance.scenario = full: the network is measured; the GPU suite and the storage test need real nodes"
+    return ([suite] if scenario == "full" else []) + [
         f"queue {queue.name}: {most} of {queue.max_count} nodes are rehearsed (--max-hosts {most})"
         for queue in queues
         if queue.max_count > most

@@ -157,7 +157,9 @@ class Engine:
                 self.outcome.starvation = starved
 
     def _left_out(self) -> list[str]:
-        return [] if self.spec.cloud_only else left_out(self.settings.queues, self.spec.max_hosts)
+        if self.spec.cloud_only:
+            return []
+        return left_out(self.settings.queues, self.spec.max_hosts, self.settings.acceptance.scenario)
 
     def _offer_shell(self) -> None:
         """Let `slipway rehearse` open a shell on the head node, and wait for its end."""

@@ -37,6 +37,7 @@ def site_values(nodes: int, *, starts_nodes: bool = False) -> dict[str, Any]:
     return {
         "nodes": nodes,
         "network": None,  # there is no EFA whose provider or number of NICs could be looked at
+        "suite": None,  # there is no GPU, and /fsx is the machine's memory; `left_out` says so
         "each_test": {
             "min_bytes": MIN_BYTES,
             "max_bytes": MAX_BYTES,

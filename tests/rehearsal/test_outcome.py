@@ -14,6 +14,7 @@ from rich.console import Console
 from rehearsal.engine import cdk, cpu
 from rehearsal.engine.outcome import Outcome, first_line, left_out, print_result
 from rehearsal.engine.progress import Progress
+from rehearsal.engine.scale import site_values
 from slipway.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +68,11 @@ def test_nodes_that_are_not_rehearsed_are_reported() -> None:
     queues = [
         queue.model_copy(update={"name": name, "max_count": count}) for name, count in (("big", 16), ("small", 8))
     ]
-    assert left_out(queues, 8) == ["queue big: 8 of 16 nodes are rehearsed (--max-hosts 8)"]
+    nodes = "queue big: 8 of 16 nodes are rehearsed (--max-hosts 8)"
+    assert left_out(queues, 8, "all-reduce") == [nodes]
+    suite = "acceptance.scenario = full: the network is measured; the GPU suite and the storage test need real nodes"
+    assert left_out(queues, 8, "full") == [suite, nodes]
+    assert site_values(4)["suite"] is None
 
 
 def test_cpus_are_counted_and_enough_of_them_is_no_starvation() -> None:
