@@ -31,7 +31,8 @@ from acceptance.cloudai.command import (
 from acceptance.cloudai.load import folders_of
 from acceptance.cloudai.report import CLUSTER, write_scenario_report
 from acceptance.cloudai.run import ScenarioRun
-from acceptance.cloudai.stored import is_scenario_folder
+from acceptance.cloudai.standalone import StandaloneRun
+from acceptance.cloudai.stored import is_scenario_folder, read_plan
 from acceptance.errors import (
     EXIT_ENVIRONMENT,
     EXIT_GOOD,
@@ -257,7 +258,7 @@ def _scenario_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepa
             write_whole(folder / CLUSTER, json.dumps(facts, indent=1) + "\n")
         say(f"run directory {folder}")
     arguments.output = folder.parent
-    run = ScenarioRun(folder, stop, say)
+    run = _scenario_in(folder, stop, say)
 
     def work() -> None:
         run.run(bound, not arguments.no_wait)
@@ -265,6 +266,12 @@ def _scenario_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepa
             say(f"submitted; to watch and report: acceptance run --resume {shlex.quote(str(folder))}")
 
     return _Prepared(work, partial(write_scenario_report, folder), waits=not arguments.no_wait)
+
+
+def _scenario_in(folder: Path, stop: Stop, say: Say) -> ScenarioRun | StandaloneRun:
+    """The run of a folder, by the scheduler of its system. Raises InputError."""
+    alone = read_plan(folder).scheduler == "standalone"
+    return StandaloneRun(folder, stop, say) if alone else ScenarioRun(folder, stop, say)
 
 
 def _new_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> _Prepared:
@@ -468,8 +475,7 @@ def _table_text(one: Table) -> list[str]:
 def _generate_report(arguments: argparse.Namespace) -> int:
     """The report of a scenario's folder, also of jobs that submit.sh submitted; system and scenario are in it."""
     folder = arguments.result_dir.resolve()
-    run = ScenarioRun(folder, Stop(), _clock(sys.stderr))
-    run.refresh()
+    _scenario_in(folder, Stop(), _clock(sys.stderr)).refresh()
     arguments.directory = folder
     return _report(arguments)
 

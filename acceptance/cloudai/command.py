@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from acceptance.cloudai import manifests
 from acceptance.cloudai.convert import convert
 from acceptance.cloudai.install import Piece, install, not_installed, pieces_of, uninstall
 from acceptance.cloudai.load import System, Tree, definition, load_tree
@@ -94,12 +95,28 @@ def write_scenario(arguments: argparse.Namespace, ask: Callable[[str], Sequence[
     """
     path = _system_file(arguments)
     system, scenario = _read_both(path, arguments)
+    if system.scheduler in manifests.SCHEDULERS:
+        rule = f'scheduler = "{system.scheduler}": its jobs are not submitted from here'
+        hint = "acceptance dry-run with the same files writes their specifications and the commands that submit them"
+        raise InputError([f"{path}: {rule}. Hint: {hint}"])
     if ask and not arguments.enable_cache_without_check:
         _refuse_missing(path, system, scenario, arguments)
-    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    plan = make_plan(scenario, system, arguments.output_dir or Path(system.values["output_path"]), stamp, ask)
+    return _written(system, scenario, arguments, ask)
+
+
+def _written(
+    system: System,
+    scenario: TestScenario,
+    arguments: argparse.Namespace,
+    ask: Callable[[str], Sequence[Node]] | None = None,
+) -> Plan:
+    plan = make_plan(scenario, system, arguments.output_dir or Path(system.values["output_path"]), _stamp(), ask)
     write_plan(plan)
     return plan
+
+
+def _stamp() -> str:
+    return time.strftime("%Y-%m-%d_%H-%M-%S")
 
 
 def _system_file(arguments: argparse.Namespace) -> Path:
@@ -287,7 +304,14 @@ def _convert(arguments: argparse.Namespace) -> int:
 
 
 def _dry_run(arguments: argparse.Namespace) -> int:
-    plan = write_scenario(arguments)
+    path = _system_file(arguments)
+    system, scenario = _read_both(path, arguments)
+    if system.scheduler in manifests.SCHEDULERS:
+        output = arguments.output_dir or Path(system.values["output_path"])
+        folder, commands = manifests.write_manifests(scenario, system, output, _stamp())
+        print("\n".join([f"{folder}: specifications, not submitted. To submit ({manifests.COMMANDS}):", *commands]))
+        return EXIT_GOOD
+    plan = _written(system, scenario, arguments)
     for one in plan.jobs:
         where = one.directory.relative_to(plan.folder)
         needs = "" if one.needs == "-" else f", {one.needs}"
@@ -297,7 +321,10 @@ def _dry_run(arguments: argparse.Namespace) -> int:
         print(f"skipped: {line}")
     for path in launchers(plan):
         print(f"run on the head node, it submits a job itself: {path}")
-    print(f"{plan.folder}: {plural(len(plan.jobs), 'job')}, not submitted. To submit: {plan.folder}/submit.sh")
+    if plan.system["scheduler"] == "standalone":
+        print(f"{plan.folder}: {plural(len(plan.jobs), 'test')}, not run. To run: {plan.folder}/run.sh")
+    else:
+        print(f"{plan.folder}: {plural(len(plan.jobs), 'job')}, not submitted. To submit: {plan.folder}/submit.sh")
     return EXIT_GOOD
 
 

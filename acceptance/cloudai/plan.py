@@ -23,6 +23,7 @@ from acceptance.cloudai.load import System
 from acceptance.cloudai.nemo import nemo_launcher, nemo_run, nemo_run_skips
 from acceptance.cloudai.schema import name_fault
 from acceptance.cloudai.script import LAUNCHER, METADATA, SCRIPT, VARIABLES, Batch, Step, files_of, main_command
+from acceptance.cloudai.standalone import NO_SLURM, on_this_machine, refuse
 from acceptance.cloudai.stored import FILE, StoredJob, StoredPlan, StoredTest
 from acceptance.cloudai.sweep import points
 from acceptance.cloudai.toml_text import toml_text
@@ -33,6 +34,8 @@ from acceptance.scenario.runs import TestDefinition, TestRun, TestScenario
 from acceptance.text import printable
 
 _LONGEST_NAME = 200  # characters of a test's name in a job's name
+
+SCHEDULERS = ("slurm", "standalone")  # of the systems whose scripts are written
 
 GENERATORS: dict[str, Callable[[Job], Command]] = {
     **SIMPLE,
@@ -80,9 +83,9 @@ def make_plan(
 
     ask: returns the nodes of a partition as Slurm sees them, for groups; None takes a group's nodes in their order.
     """
-    if system.scheduler != "slurm":
+    if system.scheduler not in SCHEDULERS:
         rule = f'scheduler = "{system.scheduler}": no scripts are written for this kind of system'
-        raise InputError([f"{system.file.path}: {rule}. Hint: give a system with scheduler slurm"])
+        raise InputError([f"{system.file.path}: {rule}. Hint: give a system with scheduler {' or '.join(SCHEDULERS)}"])
     if re.search(r"""[$"\\]""", str(output.absolute())) or not str(output.absolute()).isprintable():
         rule = "has characters that a batch script cannot name: '$', quotes, backslashes or control characters"
         raise InputError([f"{str(output)!r}: {rule}. Hint: give another folder with --output-dir"])
@@ -98,11 +101,13 @@ class _Planner:
         stamp: str,
         ask: Callable[[str], Sequence[Node]] | None,
     ) -> None:
-        self._states = {partition: ask(partition) for partition in _asked(scenario)} if ask else None
+        self._alone = system.scheduler == "standalone"
+        asked = ask and not self._alone
+        self._states = {partition: ask(partition) for partition in _asked(scenario)} if ask and asked else None
         self._scenario, self._folder, self._stamp = scenario, folder, stamp
         self._groups = system.groups
         install = Path(system.values["install_path"]).absolute()
-        self._system = {**system.values, "install_path": str(install)}
+        self._system = {**(NO_SLURM if self._alone else {}), **system.values, "install_path": str(install)}
         self._faults: list[str] = []
         self._jobs: list[Planned] = []
         self._skipped: list[str] = []
@@ -183,6 +188,8 @@ class _Planner:
 
     def _batch(self, run: TestRun, directory: Path, iteration: int, step: int, last: bool) -> Batch:
         scenario = self._scenario
+        if self._alone:
+            refuse(run)
         main = self._step(
             run, directory, choose(run.nodes, node_count(run), run.exclude_nodes, self._groups, self._states)
         )
@@ -201,6 +208,7 @@ class _Planner:
         test_name = printable(run.test.name)[:_LONGEST_NAME]
         return Batch(
             title=f"{run.id} of the scenario {scenario.name}, {which}",
+            number=len(self._jobs) + 1,
             name=f"{account}-{test_name}.{self._stamp}" if account else f"{test_name}_{self._stamp}",
             main=main,
             pre=hooks["pre_test"],
@@ -218,7 +226,8 @@ class _Planner:
             raise CommandError(
                 f"its folder {directory} has a comma or a colon, and no mount of a container can have them"
             )
-        return Step(job, command, run.srun_arguments)
+        step = Step(job, command, run.srun_arguments)
+        return on_this_machine(step) if self._alone else step
 
     def _hook(self, run: TestRun, directory: Path, main: Nodes) -> Step:
         """A hook runs inside the job, on as many of its nodes as it asks for."""
@@ -262,7 +271,8 @@ def write_plan(plan: Plan) -> None:
                 if "/" in name:
                     (directory / name).parent.mkdir(parents=True, exist_ok=True)
                 _write(directory / name, text)
-        for name in ("submit.sh", "end-jobs.sh", METADATA):
+        alone = plan.system["scheduler"] == "standalone"
+        for name in ("run.sh",) if alone else ("submit.sh", "end-jobs.sh", METADATA):
             _write(folder / name, files("acceptance.cloudai").joinpath(name).read_text("utf-8"))
         _write(folder / "plan.tsv", "".join(_rows(plan.jobs)))
         _write(folder / FILE, _stored(plan).text())
@@ -293,6 +303,7 @@ def _stored(plan: Plan) -> StoredPlan:
         ),
         jobs=tuple(_stored_job(planned, plan.folder) for planned in plan.jobs),
         skipped=plan.skipped,
+        scheduler=system["scheduler"],
     )
 
 
@@ -324,7 +335,10 @@ def _stored_job(planned: Planned, folder: Path) -> StoredJob:
 def _rows(jobs: Sequence[Planned]) -> Iterator[str]:
     for one in jobs:
         if not one.batch.main.command.by_launcher:
-            cells = (one.number, one.run.id, one.iteration, one.step, one.directory / SCRIPT, one.needs)
+            how: tuple[object, ...] = (one.directory / SCRIPT, one.needs)
+            if one.batch.main.job.system["scheduler"] == "standalone":
+                how = (one.directory / LAUNCHER, one.batch.time_limit_s or 0, int(one.batch.ends_all))
+            cells = (one.number, one.run.id, one.iteration, one.step, *how)
             yield "\t".join(map(str, cells)) + "\n"
 
 

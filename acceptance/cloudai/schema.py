@@ -17,7 +17,7 @@ from acceptance.scenario.runs import DEPENDENCY_KINDS
 
 _LONGEST_NAME = 200  # bytes: a folder's name has 255, and the scenario's has the time in it too
 _IN_FOLDER = (
-    *("submit.sh", "end-jobs.sh", "metadata.sh", "plan.tsv", "plan.json", "jobs.tsv", "jobs.part.tsv"),
+    *("run.sh", "submit.sh", "end-jobs.sh", "metadata.sh", "plan.tsv", "plan.json", "jobs.tsv", "jobs.part.tsv"),
     *("jobs-cancelled.tsv", "ended", "released", "run.json", "cluster.json", "report.json", "report.html", "junit.xml"),
     *("summary.md", "--all"),
 )

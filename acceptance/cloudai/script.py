@@ -35,11 +35,12 @@ class Step:
 class Batch:
     """One job: main step, hooks, and what it does with other jobs at its end.
 
-    title: the first comment. ends: ids of tests whose jobs end with this one. ends_all: a failure ends all jobs.
-    folder: the scenario's, with end-jobs.sh. exclude: nodes that Slurm may not choose.
+    title: the first comment. number: of the job, from 1. ends: ids of tests whose jobs end with this one. ends_all: a
+    failure ends all jobs. folder: the scenario's, with end-jobs.sh. exclude: nodes that Slurm may not choose.
     """
 
     title: str
+    number: int
     name: str
     main: Step
     pre: tuple[Step, ...]
@@ -60,7 +61,7 @@ def files_of(batch: Batch) -> dict[str, str]:
     if main.job.nodes.names:
         tasks = main.job.system.get("ntasks_per_node", 1)
         files[HOSTS] = "".join(f"{name}\n" * tasks for name in main.job.nodes.names)
-    files[LAUNCHER if main.command.by_launcher else SCRIPT] = _script(batch)
+    files[SCRIPT if _in_slurm(main) and not main.command.by_launcher else LAUNCHER] = _script(batch)
     return files
 
 
@@ -78,7 +79,10 @@ def _script(batch: Batch) -> str:
         source = f"source {word(batch.main.job.directory / VARIABLES)}"
         note = "# Run it on the head node: the launcher submits a job itself."
         return "\n".join([*head, note, "set -eo pipefail", source, "", batch.main.command.text]) + "\n"
-    parts = [*head, *_directives(batch), *_setup(batch), *_ending(batch), *_mapping(batch)]
+    if _in_slurm(batch.main):
+        parts = [*head, *_directives(batch), *_setup(batch), *_ending(batch), *_mapping(batch)]
+    else:
+        parts = [*head, *_notes(batch, str(batch.number), '"$(uname -n)"'), "trap 'note exit \"$?\"' EXIT"]
     for step in batch.pre:
         parts += ["", f"# pre_test: {step.job.test.name}", *_gate(step)]
     parts += ["", "# the test", "note begin test", *batch.main.command.before, "code=0"]
@@ -136,14 +140,24 @@ def _reservation(arguments: str) -> str:
     return ""
 
 
-def _setup(batch: Batch) -> Iterator[str]:
+def _in_slurm(step: Step) -> bool:
+    return bool(step.job.system["scheduler"] == "slurm")
+
+
+def _notes(batch: Batch, number: str, nodes: str, *before: str) -> Iterator[str]:
+    """The variables, and the notes of the script for the report. number, nodes: of the job, as words of the shell."""
     job = batch.main.job
-    yield from ("", "set -o pipefail", f"source {word(job.directory / VARIABLES)}")
-    yield 'SLURM_JOB_MASTER_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-    yield "export SLURM_JOB_MASTER_NODE"
+    yield from ("", "set -o pipefail", f"source {word(job.directory / VARIABLES)}", *before)
     yield "note() { # when, and what: for the report"
     yield from (f"  printf '%(%s)T %s\\n' -1 \"$*\" >>{word(job.directory / NOTES)}", "}")
-    yield 'note start "$SLURM_JOB_ID" "$SLURM_JOB_NODELIST"'
+    yield f"note start {number} {nodes}"
+
+
+def _setup(batch: Batch) -> Iterator[str]:
+    job = batch.main.job
+    master = 'SLURM_JOB_MASTER_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+    names = ('"$SLURM_JOB_ID"', '"$SLURM_JOB_NODELIST"')
+    yield from _notes(batch, *names, master, "export SLURM_JOB_MASTER_NODE")
     if job.variables.get("ENABLE_VBOOST") == "1":
         yield lines(
             [
@@ -199,7 +213,7 @@ def main_command(batch: Batch) -> str:
 def _command(step: Step, options: Sequence[str] = ()) -> str:
     """The main step, or that of a hook, as one command of the batch script."""
     job, command = step.job, step.command
-    nsys = _nsys(job.test)
+    nsys = nsys_of(job.test)
     text = f"{nsys} {command.text}" if nsys else command.text
     program = f"bash -c {shlex.quote(f'source {word(job.directory / VARIABLES)}; {text}')}"
     if command.in_script:
@@ -211,7 +225,7 @@ def _command(step: Step, options: Sequence[str] = ()) -> str:
     parts += options
     if command.image:
         parts += [word(command.container or f"--container-image={command.image}")]
-        parts += [word(f"--container-mounts={','.join(_mounts(step))}")]
+        parts += [word(f"--container-mounts={','.join(mounts_of(step))}")]
         if not job.system["container_mount_home"]:
             parts.append("--no-container-mount-home")
     parts += [word(option) for option in command.options]
@@ -219,7 +233,8 @@ def _command(step: Step, options: Sequence[str] = ()) -> str:
     return lines([*parts, *(words(shlex.split(text)) for text in given if text), program])
 
 
-def _mounts(step: Step) -> Iterator[str]:
+def mounts_of(step: Step) -> Iterator[str]:
+    """Yield the mounts of a step's container, as SOURCE:TARGET."""
     job, test = step.job, step.job.test
     install = job.system["install_path"]
     yield f"{job.directory}:{RESULTS}"
@@ -236,7 +251,8 @@ def _mounts(step: Step) -> Iterator[str]:
         yield f"{topology}:{topology}"
 
 
-def _nsys(test: TestDefinition) -> str:
+def nsys_of(test: TestDefinition) -> str:
+    """Return the words of `[nsys]` that come before the command."""
     values: Mapping[str, Any] | None = test.nsys
     if not values:
         return ""

@@ -58,7 +58,7 @@ class StoredJob:
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """The whole scenario. skipped: points of sweeps that cannot run, with the reason."""
+    """The whole scenario. skipped: points of sweeps that cannot run, with the reason. scheduler: slurm, standalone."""
 
     scenario: str
     system: str
@@ -67,6 +67,7 @@ class StoredPlan:
     tests: tuple[StoredTest, ...]
     jobs: tuple[StoredJob, ...]
     skipped: tuple[str, ...]
+    scheduler: str = "slurm"
 
     def text(self) -> str:
         """Return the file's text."""

@@ -418,10 +418,10 @@ def test_a_hook_that_needs_more_nodes_than_its_test(tmp_path: Path, capsys: pyte
 def test_the_system_must_be_slurm_and_must_be_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "s.toml").write_text('name = "s"\nscheduler = "standalone"\ninstall_path = "i"\noutput_path = "o"\n')
+    (tmp_path / "s.toml").write_text('name = "s"\nscheduler = "lsf"\ninstall_path = "i"\noutput_path = "o"\n')
     path = scenario(tmp_path, '[[Tests]]\nid = "a"\ntest_name = "ring"\n')
     assert dry_run(tmp_path, path, "--system-config", str(tmp_path / "s.toml")) == 2
-    assert 's.toml: scheduler = "standalone": no scripts are written for this kind of system. Hint: give' in (
+    assert 's.toml: scheduler = "lsf": no scripts are written for this kind of system. Hint: give' in (
         capsys.readouterr().err
     )
     assert dry_run(tmp_path, path, "--system-config", str(path)) == 2
