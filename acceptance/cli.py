@@ -29,6 +29,7 @@ from acceptance.cloudai.command import (
     write_scenario,
 )
 from acceptance.cloudai.load import folders_of
+from acceptance.cloudai.post import post_results
 from acceptance.cloudai.report import CLUSTER, write_scenario_report
 from acceptance.cloudai.run import ScenarioRun
 from acceptance.cloudai.standalone import StandaloneRun
@@ -390,6 +391,8 @@ def _conclude(prepared: _Prepared, arguments: argparse.Namespace, trouble: Exter
         drain_bad_nodes(report, Slurm(), prepared.drain_percent, say)
     if report.purpose != "locate":
         remember(_history(arguments), report, say)
+    if report.purpose == "scenario":
+        post_results(Path(report.directory), report, say)
     if arguments.upload:
         try:
             say(f"uploaded: {upload(Path(report.directory), arguments.upload)}")
@@ -483,6 +486,8 @@ def _generate_report(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     directory = arguments.directory.resolve()
     report = _made_again(directory)
+    if report.purpose == "scenario":
+        post_results(directory, report, partial(print, file=sys.stderr))
     print(_json(report.as_json()) if arguments.json else table(report))
     stream = sys.stderr if arguments.json else sys.stdout
     _result(stream, report.verdict == "accepted", report.summary)

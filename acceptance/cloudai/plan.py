@@ -304,6 +304,7 @@ def _stored(plan: Plan) -> StoredPlan:
         jobs=tuple(_stored_job(planned, plan.folder) for planned in plan.jobs),
         skipped=plan.skipped,
         scheduler=system["scheduler"],
+        data_repository=system.get("data_repository"),
     )
 
 

@@ -68,6 +68,7 @@ class StoredPlan:
     jobs: tuple[StoredJob, ...]
     skipped: tuple[str, ...]
     scheduler: str = "slurm"
+    data_repository: Mapping[str, Any] | None = None  # endpoint, verify_certs
 
     def text(self) -> str:
         """Return the file's text."""
