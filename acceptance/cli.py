@@ -29,7 +29,6 @@ from acceptance.cloudai.command import (
     write_scenario,
 )
 from acceptance.cloudai.load import folders_of
-from acceptance.cloudai.post import post_results
 from acceptance.cloudai.report import CLUSTER, write_scenario_report
 from acceptance.cloudai.run import ScenarioRun
 from acceptance.cloudai.standalone import StandaloneRun
@@ -391,8 +390,7 @@ def _conclude(prepared: _Prepared, arguments: argparse.Namespace, trouble: Exter
         drain_bad_nodes(report, Slurm(), prepared.drain_percent, say)
     if report.purpose != "locate":
         remember(_history(arguments), report, say)
-    if report.purpose == "scenario":
-        post_results(Path(report.directory), report, say)
+    _post_figures(report, say)
     if arguments.upload:
         try:
             say(f"uploaded: {upload(Path(report.directory), arguments.upload)}")
@@ -404,6 +402,15 @@ def _conclude(prepared: _Prepared, arguments: argparse.Namespace, trouble: Exter
                 return EXIT_ENVIRONMENT
     _result(stream, code == EXIT_GOOD, summary)
     return code
+
+
+def _post_figures(report: Report, say: Say) -> None:
+    """Post the figures of a scenario, if its system has a data repository."""
+    folder = Path(report.directory)
+    if report.purpose == "scenario" and read_plan(folder).data_repository:
+        from acceptance.cloudai.post import post_results  # loads urllib and ssl, which few systems need
+
+        post_results(folder, report, say)
 
 
 def _json(value: Any) -> str:
@@ -486,8 +493,7 @@ def _generate_report(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     directory = arguments.directory.resolve()
     report = _made_again(directory)
-    if report.purpose == "scenario":
-        post_results(directory, report, partial(print, file=sys.stderr))
+    _post_figures(report, partial(print, file=sys.stderr))
     print(_json(report.as_json()) if arguments.json else table(report))
     stream = sys.stderr if arguments.json else sys.stdout
     _result(stream, report.verdict == "accepted", report.summary)
