@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from acceptance.cli import main
 from acceptance.cloudai import post
 from acceptance.cloudai.post import post_results
 from acceptance.cloudai.report import scenario_report
@@ -79,7 +80,8 @@ def folder_of(tmp_path: Path, endpoint: str) -> Path:
     access = {"endpoint": endpoint, "verify_certs": True}
     for job in jobs:
         (folder / job.path).mkdir(parents=True)
-    (folder / FILE).write_text(StoredPlan("s", "sys", "train", 8, tests, jobs, (), data_repository=access).text())
+    plan = StoredPlan("s", "sys", "train", 8, tests, jobs, (), "standalone", data_repository=access)
+    (folder / FILE).write_text(plan.text())
     (folder / "model/0/stdout.txt").write_text("".join(STEP.format(n=n, t=t) for n, t in enumerate((9, 2, 4))))
     (folder / "model/0/stderr.txt").write_text("`max_steps=3` reached.\n")
     outcome = JobOutcome(1, "COMPLETED", 0, ["gpu-1"], 9, "done", "the job ended well")
@@ -107,6 +109,16 @@ def test_a_test_with_figures_is_posted_once(repository: Repository, tmp_path: Pa
     assert (entry["job"], entry["template"], entry["image"], entry["num_nodes"]) == ("model/0", "NeMoRun", "i:1", 2)
     assert posted(folder) == []
     assert len(repository.got) == 1
+
+
+def test_generate_report_posts(repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    endpoint = f"http://127.0.0.1:{repository.server_port}/data"
+    folder = folder_of(tmp_path, endpoint)
+    assert main(["generate-report", "--result-dir", str(folder)]) == 0
+    captured = capsys.readouterr()
+    assert f"data repository: 1 posted to {endpoint}\n" in captured.err
+    assert TOKEN not in captured.out + captured.err
+    assert post._shown("https://ann:pass@host/data") == "https://host/data"
 
 
 @pytest.mark.parametrize(
