@@ -69,6 +69,8 @@ class _Server:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", str(_SERVER), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,  # not the terminal: a kept rehearsal leaves it
+                    stderr=subprocess.DEVNULL,
                     env={"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **_NO_CONFIGURATION},
                     pass_fds=(theirs.fileno(),),
                 )
