@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slipway.errors import SlipwayError, UsageError
+from slipway.text import visible
 
 
 def refuse_existing(path: Path | None, force: bool) -> None:
@@ -54,26 +55,27 @@ def remove(path: Path) -> None:
         return
 
 
-def write_folder(folder: Path, texts: Mapping[str, str], own: re.Pattern[str], *, force: bool = False) -> None:
-    """Write `texts`, by their names in `folder`, in one step: all of them or none.
+def write_folder(folder: Path, texts: Mapping[str, str], mark: str, *, force: bool = False) -> None:
+    """Write `texts`, by their names in `folder`, in one step: all of them or none. Each file begins with `mark`.
 
-    With `force` they replace a folder whose files all have names that `own` matches. Raises UsageError for any other
-    folder that has files, SlipwayError if it fails.
+    With `force` they replace a folder whose files all begin with `mark`. Raises UsageError for any other folder that is
+    not empty, SlipwayError if it fails.
     """
     try:
-        _refuse_folder(folder, own, force)
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_unfinished(folder)
+        _refuse_folder(folder, mark, force)
         part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("part", "old"))
         try:
             for name, text in texts.items():
                 path = part / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8", newline="\n")
+                path.write_text(mark + text.removeprefix(mark), encoding="utf-8", newline="\n")
             if folder.exists():
-                folder.rename(old)  # if this process is killed here, there is no folder, and no half of one
+                folder.rename(old)  # if this process is killed here, the next one puts it back
             part.rename(folder)
         finally:
+            _put_back(old, folder)
             for left in (part, old):
                 shutil.rmtree(left, ignore_errors=True)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
@@ -81,22 +83,45 @@ def write_folder(folder: Path, texts: Mapping[str, str], own: re.Pattern[str], *
         raise SlipwayError(f"{folder}: cannot be written: {reason}. Hint: name another folder") from None
 
 
-def _refuse_folder(folder: Path, own: re.Pattern[str], force: bool) -> None:
+def _refuse_folder(folder: Path, mark: str, force: bool) -> None:
+    """Raise UsageError at the first thing that no export wrote: a large folder is not read to its end."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UsageError(f"{folder}: is not a folder. Hint: name another one")
-    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
-    if names and not force:
-        raise UsageError(f"{folder}: exists and is not empty. Hint: --force replaces an export, or name another folder")
-    for name in names:
-        if not own.fullmatch(name):
-            raise UsageError(f"{folder}: has {name}, which no export writes. Hint: name another folder")
+    for where, folders, names in os.walk(folder, onerror=_raise) if folder.exists() else ():
+        if (folders or names) and not force:
+            hint = "--force replaces an export, or name another folder"
+            raise UsageError(f"{folder}: exists and is not empty. Hint: {hint}")
+        links = (name for name in folders if Path(where, name).is_symlink())
+        for path in (Path(where, name) for name in sorted((*names, *links))):
+            if not _begins_with(path, mark):
+                name = visible(str(path.relative_to(folder)))
+                raise UsageError(f"{folder}: has {name}, which no export wrote. Hint: name another folder")
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _begins_with(path: Path, mark: str) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(len(mark.encode())) == mark.encode()
+
+
+def _put_back(old: Path, folder: Path) -> None:
+    """Give an earlier folder its name back, where no new one came into its place."""
+    if old.exists() and not folder.exists():
+        old.rename(folder)
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes left of their attempts to write `folder`."""
+    """Remove what killed processes left of their attempts to write `folder`, and put back what they had moved away."""
     for path in folder.parent.glob(f".{glob.escape(folder.name)}.*"):
         match = re.fullmatch(r"([0-9]+)\.(part|old)", path.name.removeprefix(f".{folder.name}."))
         if match and not _is_running(int(match[1])):
+            if match[2] == "old":
+                _put_back(path, folder)
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from slipway.files import write_folder
 from slipway.settings import Settings, load_settings
 from slipway.settings.scenario import cloudai_system, on_cluster
 
-OWN = re.compile(r"system\.toml|(test|test_scenario|conf/hook|conf/hook/test)/[^/]+\.toml")  # the files of an export
+MARK = "# Written by slipway export cloudai. Its --force replaces a folder of such files.\n"  # of each file
 EXAMPLE_IMAGE = "nvcr.io/nvidia/pytorch:24.02-py3"
 
 
@@ -28,7 +27,7 @@ def export_cloudai(
     SlipwayError if a file cannot be written.
     """
     texts = cloudai_files(load_settings(file), image)
-    write_folder(folder, texts, OWN, force=force)
+    write_folder(folder, texts, MARK, force=force)
     paths = [str(folder / name) for name in texts]
     print(json.dumps({"files": paths}) if as_json else "\n".join(paths))
     return EXIT_GOOD

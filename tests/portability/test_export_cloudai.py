@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from acceptance.cli import main
 from slipway import command_line
 from slipway.cli import app
-from slipway.exchange.cloudai_export import OWN, cloudai_files
+from slipway.errors import SlipwayError, UsageError
+from slipway.exchange.cloudai_export import MARK, cloudai_files
 from slipway.files import write_folder
 from slipway.settings import load_settings
 
@@ -149,18 +152,45 @@ def test_only_an_export_is_replaced_and_only_with_force(tmp_path: Path, capsys: 
     assert export(P5, out) == 2
     hint = "--force replaces an export, or name another folder"
     assert capsys.readouterr().err == f"{out}: exists and is not empty. Hint: {hint}\n"
-    (out / "test/all_reduce.toml").write_text("old")
-    (out / "test/of_an_older_export.toml").write_text("old")
+    (out / "test/all_reduce.toml").write_text(f"{MARK}old")
+    (out / "test/of_an_older_export.toml").write_text(f"{MARK}old")
     assert export(P5, out, "--force") == 0
     assert files_in(out) == before
     (out / "notes.txt").write_text("mine")
     assert export(P5, out, "--force") == 2
-    assert "has notes.txt, which no export writes. Hint: name another folder" in capsys.readouterr().err
+    assert "has notes.txt, which no export wrote. Hint: name another folder" in capsys.readouterr().err
     assert files_in(out) == {**before, "notes.txt": b"mine"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert export(P5, "/proc/out") == 1
     assert "/proc/out: cannot be written: " in capsys.readouterr().err
     assert export(P5, out / "notes.txt") == 2
+
+
+@pytest.mark.parametrize("mine", ["test/mine.toml", "system.toml", "link", ".git/refs/"])
+def test_what_no_export_wrote_stays(mine: str, tmp_path: Path) -> None:
+    """Also in a folder of CloudAI's own layout, which has the names of an export."""
+    out = tmp_path / "out"
+    (out / mine).parent.mkdir(parents=True)
+    if mine == "link":
+        (out / mine).symlink_to("/etc", target_is_directory=True)
+    elif mine.endswith("/"):
+        (out / mine).mkdir()
+    else:
+        (out / mine).write_text("mine")
+    force = not mine.endswith("/")  # --force may remove empty folders; without it they stay
+    with pytest.raises(UsageError, match="which no export wrote" if force else "exists and is not empty"):
+        write_folder(out, {"system.toml": "new"}, MARK, force=force)
+    assert (out / mine).exists()
+
+
+def test_an_export_that_a_kill_moved_away_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, moved = tmp_path / "out", tmp_path / f".out.{2**22 + 1}.old"  # no process has this id
+    write_folder(out, {"system.toml": "old"}, MARK)
+    out.rename(moved)
+    with monkeypatch.context() as patch, pytest.raises(SlipwayError, match="No space left"):
+        patch.setattr(Path, "write_text", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        write_folder(out, {"system.toml": "new"}, MARK, force=True)
+    assert files_in(tmp_path) == {"out/system.toml": f"{MARK}old".encode()}
 
 
 class Killed(BaseException):
@@ -170,7 +200,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5])
 def test_a_killed_export_leaves_all_or_nothing(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, files = tmp_path / "out", {"system.toml": "new", "test/a.toml": "new", "test_scenario/b.toml": "new"}
-    write_folder(out, {"system.toml": "old"}, OWN)
+    write_folder(out, {"system.toml": "old"}, MARK)
     steps = iter(range(10))
 
     def dying(real: Any) -> Any:
@@ -186,11 +216,11 @@ def test_a_killed_export_leaves_all_or_nothing(at: int, tmp_path: Path, monkeypa
         patch.setattr(Path, "rename", dying(Path.rename))
         patch.setattr("slipway.files.shutil.rmtree", lambda *_, **__: None)  # a killed process cleans nothing
         with contextlib.suppress(Killed):
-            write_folder(out, files, OWN, force=True)
-    whole = {name: text.encode() for name, text in files.items()}
-    assert (files_in(out) if out.exists() else {}) in ({"system.toml": b"old"}, {}, whole)
+            write_folder(out, files, MARK, force=True)
+    whole = {name: (MARK + text).encode() for name, text in files.items()}
+    assert (files_in(out) if out.exists() else {}) in ({"system.toml": f"{MARK}old".encode()}, {}, whole)
     for left in tmp_path.glob(".out.*"):
         left.rename(left.with_name(left.name.replace(str(os.getpid()), str(2**22 + 1))))  # no process has this id
-    write_folder(out, files, OWN, force=True)
+    write_folder(out, files, MARK, force=True)
     assert files_in(out) == whole
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

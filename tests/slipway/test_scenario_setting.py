@@ -19,7 +19,7 @@ from slipway import command_line
 from slipway.bundle import acceptance_basis, acceptance_scenario, bundle_files, node_env_values, scenario_files
 from slipway.cli import app
 from slipway.errors import SettingsError, UsageError
-from slipway.exchange.cloudai_export import OWN, cloudai_files
+from slipway.exchange.cloudai_export import MARK, cloudai_files
 from slipway.files import write_folder
 from slipway.rehearse import Rehearsal, _copy_of, _settings_of
 from slipway.settings import Settings, examine, load_settings
@@ -107,7 +107,7 @@ def test_the_files_that_travel_are_those_that_the_scenario_needs(
     assert [one.resolve() for one in folders_of(there) if one] == [tmp_path / "on-head/test", tmp_path / "on-head/hook"]
     exported = cloudai_files(settings)
     assert exported == {name.replace("hook/", "conf/hook/", 1): data.decode() for name, data in files.items()}
-    write_folder(tmp_path / "exported", exported, OWN)
+    write_folder(tmp_path / "exported", exported, MARK)
     found = folders_of(tmp_path / "exported/test_scenario/nightly.toml")
     assert [one.resolve() for one in found if one] == [tmp_path / "exported/test", tmp_path / "exported/conf/hook"]
 
