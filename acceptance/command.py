@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping
 
 from acceptance.errors import ExternalError
+from acceptance.text import printable
 
 
 def call(
@@ -34,6 +35,6 @@ def call(
     except subprocess.TimeoutExpired:
         raise ExternalError(f"{what}: did not answer within {timeout_s} s. {hint}") from None
     if done.returncode:
-        message = " ".join((done.stderr or done.stdout).split())[:500]
+        message = printable(done.stderr or done.stdout)[:500]
         raise ExternalError(f"{what}: exit {done.returncode}: {message}. {hint}")
     return done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -35,6 +36,11 @@ def named(names: Sequence[str], most: int, rest: str) -> str:
 def printable(text: str) -> str:
     """One line of text without characters that a terminal would act on."""
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+
+
+def without_password(text: str) -> str:
+    """Return a text whose addresses have no user and password any more."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def grid(rows: list[tuple[str, ...]]) -> list[str]:

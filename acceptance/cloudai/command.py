@@ -27,7 +27,7 @@ from acceptance.cloudai.time_limit import TIME_RULE, seconds_of, slurm_time
 from acceptance.errors import EXIT_GOOD, EXIT_INPUT, InputError
 from acceptance.runner.slurm import Node
 from acceptance.scenario.runs import TestDefinition, TestRun, TestScenario, as_sweep
-from acceptance.text import plural, size_text
+from acceptance.text import plural, size_text, without_password
 
 
 def add_cloudai_commands(commands: Any) -> None:
@@ -252,7 +252,8 @@ def _parts(run: TestRun) -> list[str]:
     parts += [f"{one.kind} {one.id}" for one in run.dependencies]
     parts += [f"srun {run.srun_arguments}"] if run.srun_arguments else []
     parts += [f"sol {run.sol:g}"] if run.sol is not None else []
-    parts += [f"repositories {', '.join(one['url'] for one in run.test.repositories)}"] if run.test.repositories else []
+    urls = [without_password(one["url"]) for one in run.test.repositories]
+    parts += [f"repositories {', '.join(urls)}"] if urls else []
     return [*parts, *_measured(run)]
 
 

@@ -26,7 +26,7 @@ from acceptance.command import call
 from acceptance.errors import ExternalError, InputError
 from acceptance.runner.files import hidden_name, new_folder, remove_dead, remove_folder, write_whole
 from acceptance.scenario.runs import TestDefinition
-from acceptance.text import plural
+from acceptance.text import plural, without_password
 
 IMPORTER = Path("/opt/slipway/current/headnode/user/download-ngc-containers.sh")
 SHARED_IMAGES = Path("/fsx/containers")  # images that the cluster's own list imported
@@ -40,6 +40,7 @@ _PROGRAMS = {
     },
 }
 _WORKLOADS = ("genai_perf", "aiperf", "aiperf_phases")
+_LONGEST_NAME = 240  # bytes: a file's name has 255, and the records have an ending
 _GIT_S, _PIP_S = 1800, 3600  # longest time of one command of git, and of one of pip
 _GIT = ("git", "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=300", "-c", "advice.detachedHead=false")
 Say = Callable[[str], None]
@@ -61,8 +62,8 @@ class Piece:
     within: str = ""
 
     def text(self) -> str:
-        """Return what a message calls it."""
-        return f"{self.kind} {self.source}" + (f" at {self.commit}" if self.commit else "")
+        """Return what a message calls it; no password is in it."""
+        return f"{self.kind} {without_password(self.source)}" + (f" at {self.commit}" if self.commit else "")
 
 
 def pieces_of(tests: Iterable[TestDefinition], system: Mapping[str, Any]) -> list[Piece]:
@@ -75,9 +76,12 @@ def pieces_of(tests: Iterable[TestDefinition], system: Mapping[str, Any]) -> lis
             if before != piece:
                 rule = f"{piece.text()} and {before.text()} have one place in install_path: {piece.name}"
                 faults.append(f"{test.name}: {rule}. Hint: give one of them another commit, or installed_path")
+            if any(len(part.encode()) > _LONGEST_NAME for part in piece.name.split("/")):
+                rule = f"its name in install_path would be longer than {_LONGEST_NAME} bytes"
+                faults.append(f"{test.name}: {piece.text()}: {rule}. Hint: is the address right?")
             if piece.kind == "repository" and not _usable(piece):
                 rule = "must not begin with '-' and must have no empty part, '.' and '..': it names a folder"
-                faults.append(f"{test.name}: commit {piece.commit!r} of {piece.source}: {rule}. Hint: correct it")
+                faults.append(f"{test.name}: commit {piece.commit!r} of {without_password(piece.source)}: {rule}. Hint: correct it")
     if faults:
         raise InputError(list(dict.fromkeys(faults)))
     return list(pieces.values())
@@ -139,8 +143,7 @@ def install(pieces: Sequence[Piece], folder: Path, say: Say) -> None:
     for piece in missing:
         try:
             if piece.kind != "image":
-                _record(piece, folder)
-                _MAKERS[piece.kind](piece, folder)
+                _make(piece, folder)
             if (folder / piece.name).exists():
                 say(f"{piece.text()}: installed: {folder / piece.name}")
         except InputError:  # another install was faster
@@ -151,10 +154,28 @@ def install(pieces: Sequence[Piece], folder: Path, say: Say) -> None:
         raise ExternalError("\n".join([*faults, f"{folder}: {plural(len(faults), 'piece')} not installed"]))
 
 
+def _make(piece: Piece, folder: Path) -> None:
+    """Make a piece that is no image."""
+    _record(piece, folder)
+    try:
+        _MAKERS[piece.kind](piece, folder)
+    except ExternalError:
+        _forget(piece, folder)
+        raise
+    _record(piece, folder)  # again: another install that failed may have removed it
+
+
 def _record(piece: Piece, folder: Path, **more: Any) -> None:
     path = _record_of(piece, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps({**asdict(piece), **more}) + "\n")
+    values = {**asdict(piece), "source": without_password(piece.source), **more}
+    write_whole(path, json.dumps(values) + "\n")
+
+
+def _forget(piece: Piece, folder: Path) -> None:
+    """Remove the record of a piece that could not be made: what comes to its place later is the user's."""
+    with suppress(FileNotFoundError):
+        _record_of(piece, folder).unlink()
 
 
 def _record_of(piece: Piece, folder: Path) -> Path:
@@ -168,8 +189,10 @@ def _install_images(pieces: Sequence[Piece], folder: Path) -> list[str]:
     """Link the images that the cluster has, import the others; return the faults."""
     imported = []
     for piece in pieces:
-        shared = SHARED_IMAGES / shared_name(piece.source)
-        _record(piece, folder, imported=not shared.is_file() or _imported(_record_of(piece, folder)))
+        name = shared_name(piece.source)
+        shared = SHARED_IMAGES / name
+        made = not shared.is_file() and not (folder / name).exists()  # not a file that a user put there
+        _record(piece, folder, imported=made or _imported(_record_of(piece, folder)))
         if shared.is_file():
             _link(folder / piece.name, str(shared))
         else:
@@ -179,6 +202,8 @@ def _install_images(pieces: Sequence[Piece], folder: Path) -> list[str]:
     try:
         _import(imported, folder)
     except ExternalError as fault:
+        for piece in imported:
+            _forget(piece, folder)
         return [str(fault)]
     faults = []
     for piece in imported:
@@ -186,6 +211,7 @@ def _install_images(pieces: Sequence[Piece], folder: Path) -> list[str]:
         if (folder / name).is_file():
             _link(folder / piece.name, name)
         else:
+            _forget(piece, folder)
             rule = "was not imported; the reason is in the lines of the importer above"
             faults.append(f"{piece.text()}: {rule}. Hint: repair it, and run install again: it goes on")
     return faults
@@ -222,18 +248,25 @@ def _link(path: Path, target: str) -> None:
 
 
 def _clone(piece: Piece, folder: Path) -> None:
-    with new_folder(folder / piece.name) as part:
+    with new_folder(_free(folder / piece.name)) as part:
         _git("clone", "--quiet", "--", piece.source, str(part))
-        _git("-C", str(part), "checkout", "--quiet", piece.commit)
+        _git("-C", str(part), "checkout", "--quiet", piece.commit, "--")  # with `--` no file's name is a commit
         if piece.submodules:
             _git("-C", str(part), "submodule", "--quiet", "update", "--init", "--recursive")
+
+
+def _free(path: Path) -> Path:
+    """Return a path whose place is free. Raises ExternalError for a link: what it names is outside install_path."""
+    if path.is_symlink() and not path.exists():
+        raise ExternalError(f"{path}: is a link to {os.readlink(path)}, which does not exist. Hint: remove the link")
+    return path
 
 
 def _git(*arguments: str) -> None:
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
     hint = "Hint: try the command by hand; a private repository needs credentials that git finds without a question"
     missing = ". Hint: install git"
-    call([*_GIT, *arguments], _GIT_S, missing, hint, {**quiet, **os.environ}, what=f"git {' '.join(arguments)}")
+    call([*_GIT, *arguments], _GIT_S, missing, hint, {**quiet, **os.environ}, what=without_password(f"git {' '.join(arguments)}"))
 
 
 def _environment(piece: Piece, folder: Path) -> None:
@@ -246,7 +279,7 @@ def _environment(piece: Piece, folder: Path) -> None:
         raise ExternalError(f"needs {repository}, which is not installed")
     requirements = repository / "requirements.txt"
     wanted = ["-r", str(requirements)] if requirements.is_file() else [str(repository)]
-    with new_folder(folder / piece.name) as part:
+    with new_folder(_free(folder / piece.name)) as part:
         hint = "Hint: try the command by hand; Debian and Ubuntu need the package python3-venv"
         call([sys.executable, "-m", "venv", str(part)], _PIP_S, "", hint)
         command = [str(part / "bin/python"), "-m", "pip", "install", "--quiet", "--no-input", *wanted]
@@ -286,15 +319,14 @@ def uninstall(pieces: Sequence[Piece], folder: Path, say: Say) -> None:
         for name in _files_of_import(piece) if piece.kind == "image" and _imported(record) else ():
             with suppress(FileNotFoundError):
                 (folder / name).unlink()
-        with suppress(FileNotFoundError):
-            record.unlink()
+        _forget(piece, folder)
         say(f"{piece.text()}: removed: {path}")
 
 
 def _imported(record: Path) -> bool:
     try:
         return json.loads(record.read_text("utf-8")).get("imported") is True
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False
 
 

@@ -116,6 +116,44 @@ def test_what_install_did_not_make_stays(tree: Path, capsys: pytest.CaptureFixtu
     assert (tree / "install/source__fix/it").is_dir()
 
 
+def test_an_image_that_was_there_before_install_stays(tree: Path) -> None:
+    image = tree / "install" / shared_name(IMAGE)
+    image.parent.mkdir()
+    image.write_text("mine")
+    assert command(tree, "install") == command(tree, "install") == command(tree, "uninstall") == 0
+    assert not os.path.lexists(tree / f"install/{CACHED}")
+    assert image.exists()
+
+
+def test_what_came_to_the_place_of_a_piece_that_failed_stays(tree: Path) -> None:
+    write_test(tree, image="reg.example/bad:1", commit="none")
+    assert command(tree, "install") == 3
+    image = tree / "install" / shared_name("reg.example/bad:1")
+    image.write_text("by hand, as the hint says")
+    (tree / "install/source__none").mkdir()
+    assert command(tree, "uninstall") == 0
+    assert image.exists()
+    assert (tree / "install/source__none").is_dir()
+
+
+def test_a_link_out_of_install_path_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_test(tree, commit="main")
+    (tree / "install").mkdir()
+    (tree / "install/source__main").symlink_to(tree / "outside")
+    assert command(tree, "install") == 3
+    assert "source__main: is a link to " in capsys.readouterr().err
+    assert not (tree / "outside").exists()
+
+
+def test_no_password_in_messages_and_records(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_test(tree, url="http://user:token@127.0.0.1:9")
+    assert command(tree, "install") == 3
+    captured = capsys.readouterr()
+    assert "repository http://127.0.0.1:9/source at fix/it: git clone" in captured.err
+    records = "".join(path.read_text() for path in (tree / "install").rglob("*.json"))
+    assert "token" not in captured.out + captured.err + records
+
+
 def test_an_image_of_the_cluster_is_linked_and_never_removed(tree: Path) -> None:
     shared = tree / "shared" / shared_name(IMAGE)
     shared.write_text("shared")
@@ -132,6 +170,7 @@ def test_an_image_of_the_cluster_is_linked_and_never_removed(tree: Path) -> None
     [
         ({"image": "reg.example/bad:1"}, "image reg.example/bad:1: was not imported; the reason is in the lines"),
         ({"commit": "none"}, "source__none: git -C"),
+        ({"commit": "data.txt"}, "source__data.txt: git -C"),
         ({"url": "/nowhere"}, "repository /nowhere/source at fix/it: git clone --quiet -- /nowhere/source"),
     ],
 )
