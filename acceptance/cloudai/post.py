@@ -7,8 +7,8 @@ is kept: the folder knows which tests were posted, and `generate-report` posts t
 
 from __future__ import annotations
 
+import http.client
 import json
-import re
 import ssl
 import time
 import urllib.error
@@ -23,10 +23,12 @@ from acceptance.errors import InputError
 from acceptance.report import Report
 from acceptance.report.model import TestReport
 from acceptance.runner.files import read_plain, write_whole
+from acceptance.text import printable, without_password
 
 TOKEN_FILE = Path(".cloudai.toml")
 POSTED = "posted.json"  # the paths of the jobs that were posted
 _TRIES, _PAUSE_S, _TIMEOUT_S = 3, 2.0, 30
+_LONGEST_REASON = 200  # characters of a server's answer that a message repeats
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)  # answers of HTTP after which another try may help
 Say = Callable[[str], None]
 
@@ -39,6 +41,7 @@ def post_results(folder: Path, report: Report, say: Say) -> None:
     posted = _posted(folder)
     left = [(job, test) for job, test in zip(plan.jobs, report.tests) if job.path not in posted and _measured(test)]
     endpoint, verify = str(plan.data_repository["endpoint"]), bool(plan.data_repository["verify_certs"])
+    token = ""
     try:
         token = _token() if left else ""
         for job, test in left:
@@ -46,11 +49,11 @@ def post_results(folder: Path, report: Report, say: Say) -> None:
             posted.append(job.path)
             write_whole(folder / POSTED, json.dumps(posted) + "\n")
     except (InputError, OSError, ValueError) as error:
-        words = " ".join(str(error).split())
+        words = printable(str(error).replace(token, "(the token)") if token else str(error))  # a server may repeat it
         say(f"data repository: {words}; kept: acceptance generate-report --result-dir {folder} posts it later")
     else:
         if left:
-            say(f"data repository: {len(left)} posted to {_shown(endpoint)}")
+            say(f"data repository: {len(left)} posted to {without_password(endpoint)}")
 
 
 def _posted(folder: Path) -> list[str]:
@@ -108,16 +111,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _shown(endpoint: str) -> str:
-    """An address without a user and password in it."""
-    return re.sub("//[^/@]*@", "//", endpoint)
-
-
 def _post(endpoint: str, token: str, entry: Mapping[str, Any], verify: bool) -> None:
     """Post one entry, three times at most. Raises ValueError."""
+    shown = without_password(endpoint)
     if not endpoint.startswith(("https://", "http://")):
         rule = "is not an address of http or https. Hint: correct data_repository.endpoint of the system's file"
-        raise ValueError(f"{endpoint!r} {rule}")
+        raise ValueError(f"{shown!r} {rule}")
     context = ssl.create_default_context()
     if not verify:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -125,20 +124,23 @@ def _post(endpoint: str, token: str, entry: Mapping[str, Any], verify: bool) -> 
     body = json.dumps([entry], default=str).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     for number in range(1, _TRIES + 1):
-        request = urllib.request.Request(endpoint, body, headers, method="POST")  # noqa: S310  (the scheme is checked)
         try:
+            request = urllib.request.Request(endpoint, body, headers, method="POST")  # noqa: S310 (scheme is checked)
             with opener.open(request, timeout=_TIMEOUT_S):
                 return
         except urllib.error.HTTPError as error:
-            fault = f"{_shown(endpoint)} answered {error.code} {error.reason}"
+            fault = f"{shown} answered {error.code} {str(error.reason)[:_LONGEST_REASON]}"
             error.close()
             if error.code not in _AGAIN:
                 hint = "is the token valid?" if error.code in (401, 403) else "is data_repository.endpoint right?"
                 raise ValueError(f"{fault}. Hint: {hint}") from None
         except urllib.error.URLError as error:
-            fault = f"{_shown(endpoint)}: {error.reason}"
-        except OSError as error:
-            fault = f"{_shown(endpoint)}: {error}"
+            fault = f"{shown}: {error.reason}"
+        except (http.client.InvalidURL, ValueError) as error:
+            hint = "Hint: correct data_repository.endpoint of the system's file"
+            raise ValueError(f"{shown}: {without_password(str(error))}. {hint}") from None
+        except (OSError, http.client.HTTPException) as error:  # the latter: what answers does not speak HTTP
+            fault = f"{shown}: {str(error)[:_LONGEST_REASON]}"
         if number == _TRIES:
             raise ValueError(f"{fault} ({_TRIES} tries)")
         time.sleep(_PAUSE_S * number)

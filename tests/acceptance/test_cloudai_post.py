@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +20,7 @@ from acceptance.cloudai.report import scenario_report
 from acceptance.cloudai.stored import FILE, StoredJob, StoredPlan, StoredTest
 from acceptance.runner.follow import JobOutcome
 from acceptance.runner.record import RunRecord, TestRecord
+from acceptance.text import without_password
 
 TOKEN = "secret-token-1"
 STEP = "Training epoch 0, iteration {n}/2 | global_step: {n} | train_step_timing in s: {t}\n"
@@ -118,7 +121,7 @@ def test_generate_report_posts(repository: Repository, tmp_path: Path, capsys: p
     captured = capsys.readouterr()
     assert f"data repository: 1 posted to {endpoint}\n" in captured.err
     assert TOKEN not in captured.out + captured.err
-    assert post._shown("https://ann:pass@host/data") == "https://host/data"
+    assert without_password("https://ann:pass@host/data") == "https://host/data"
 
 
 @pytest.mark.parametrize(
@@ -169,3 +172,25 @@ def test_a_token_that_cannot_be_used(text: str | None, words: str, tmp_path: Pat
 def test_an_endpoint_of_another_kind(tmp_path: Path) -> None:
     (said,) = posted(folder_of(tmp_path, "file:///etc/passwd"))
     assert "'file:///etc/passwd' is not an address of http or https. Hint: correct data_repository.endpoint" in said
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9/a b", "http://[::1/", "http://127.0.0.1:9/\xe4"])
+def test_an_endpoint_that_is_no_address(endpoint: str, tmp_path: Path) -> None:
+    (said,) = posted(folder_of(tmp_path, endpoint))
+    assert said.startswith(f"data repository: {endpoint}: ")
+    assert "Hint: correct data_repository.endpoint" in said
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (http.client.BadStatusLine(f"{TOKEN} \x1b[31m"), "http://h/: (the token) ?[31m (3 tries); kept: "),
+        (http.client.LineTooLong("header line"), "http://h/: got more than 65536 bytes when reading header line"),
+    ],
+)
+def test_an_answer_that_is_no_http(
+    answer: Exception, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(post.urllib.request, "build_opener", Mock(return_value=Mock(open=Mock(side_effect=answer))))
+    (said,) = posted(folder_of(tmp_path, "http://h/"))
+    assert words in said
