@@ -75,7 +75,7 @@ from acceptance.scenario import (
 )
 from acceptance.scenario.runs import as_test_scenario
 from acceptance.suite import PROGRAMS, add_suite_commands, run_program
-from acceptance.text import gb_text, plural, size_text
+from acceptance.text import gb_text, plural, printable, size_text
 from acceptance.upload import upload, url_fault
 
 SCENARIO_FILE = Path("/opt/slipway/current/acceptance.json")
@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _complain(message: str) -> None:
     for line in message.split("\n"):
-        print(f"acceptance: {line}", file=sys.stderr)
+        print(f"acceptance: {printable(line)}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -419,7 +419,7 @@ def _json(value: Any) -> str:
 
 def _result(stream: TextIO, success: bool, text: str) -> None:
     word = "SUCCESS" if success else "FAILURE"
-    print(f"[RESULT] {word}" + (f": {text}" if text and not success else ""), file=stream, flush=True)
+    print(f"[RESULT] {word}" + (f": {printable(text)}" if text and not success else ""), file=stream, flush=True)
 
 
 def _parse(arguments: argparse.Namespace) -> int:

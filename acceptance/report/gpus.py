@@ -121,7 +121,7 @@ def _job(path: Path, name: str) -> ReportedJob | None:
         return ReportedJob(name, tuple(map(str, values["nodes"])), values["log"], values["repeat"], values["ended"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError([f"{path}: is not the record of a job ({error}). Hint: give the directory of a run"]) from None
 
 
@@ -131,7 +131,7 @@ def _baselines(path: Path) -> list[GpuBaseline]:
         return [GpuBaseline(**one) for one in json.loads(read_plain(path))]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         fault = f"{path}: does not have the baselines of GPUs ({error}). Hint: remove it to judge without them"
         raise InputError([fault]) from None
 
@@ -170,15 +170,30 @@ def _read(directories: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]
         try:
             values = json.loads(read_plain(path))
             if isinstance(values, dict) and values.get("schema") == 1 and "date" in values and "result" in values:
+                _check_form(values)
                 _report(_of_one_run([values]))
                 found.setdefault(path.parent, []).append(values)
         except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             faults.append(f"{path}: cannot be read as JSON: {error}. Hint: remove it or run the suite again")
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             what = f"a report of the GPU suite that lacks a field or has a wrong one ({type(error).__name__} {error})"
             faults.append(f"{path}: {what}. Hint: run the suite again, of the same version as this program")
     every = [one for reports in found.values() for one in _of_one_run(reports)]
     return sorted(every, key=lambda one: str(one["date"])), faults
+
+
+def _check_form(values: Mapping[str, Any]) -> None:
+    """Raise ValueError, KeyError or TypeError for what would only show next to other reports, or would be left out."""
+    if not all(isinstance(values.get(name, ""), str) for name in ("node", "date")):
+        raise ValueError("node and date must be texts")
+    for check in values.get("checks", ()):
+        if check["outcome"] not in _ORDER or not isinstance(check["message"], str):
+            raise ValueError(f"a check's outcome must be one of {', '.join(_ORDER)}, and its message a text")
+    for name, part in values.get("parts", {}).items():
+        if part["report"]:
+            if "date" not in part["report"]:
+                raise ValueError(f"the report of {name} has no date")
+            _check_form(part["report"])
 
 
 def _of_one_run(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -235,7 +250,8 @@ def _gpus(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> list[Gp
         verdict = min(kinds, key=GPU_VERDICTS.index, default="good")
         if not named and gpu["index"] not in measured:
             verdict, findings = "not measured", ("left out of --stages, or its program ended before it",)
-        who = (report["node"], gpu["index"], gpu["bus"], str(gpu.get("uuid", "")), gpu["name"], _software(report))
+        texts = (str(gpu["bus"]), str(gpu.get("uuid", "")), str(gpu["name"]), _software(report))
+        who = (report["node"], int(gpu["index"]), *texts)
         found.append(GpuReport(*who, verdict, findings))
     return found
 
@@ -349,12 +365,12 @@ def _figures(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> list
             GpuFigure(
                 report["node"],
                 one["gpu"],
-                gpu["bus"],
+                str(gpu["bus"]),
                 str(gpu.get("uuid", "")),
-                gpu["name"],
-                one["metric"],
+                str(gpu["name"]),
+                str(one["metric"]),
                 value,
-                one["unit"],
+                str(one["unit"]),
                 _outcome(checks, where, one["metric"]),
             )
         )
@@ -379,7 +395,8 @@ def _pairs(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> tuple[
         where = f"{report['node']} gpu {source} ({buses[source]} to gpu {target} "
         metric = "peer" if one["direct"] else "peer through the host"
         good = not one["wrong"] and _outcome(checks, where, metric) == "pass"
-        pairs.append(Pair(source, target, float(one["gb_per_s"]), good))
+        speed = finite(float(one["gb_per_s"]))
+        pairs.append(Pair(source, target, max(0.0, speed or 0.0), good and speed is not None))
     return tuple(pairs)
 
 
@@ -389,9 +406,13 @@ def _watched(report: Mapping[str, Any]) -> list[Watched]:
         mine = [one for one in report.get("samples", []) if one["bus"] == gpu["bus"]]
         step = max(1, -(-len(mine) // _MOST_SAMPLES))
         if mine:
-            columns = (tuple(one[name] for one in mine[::step]) for name in ("sm_mhz", "power_w", "temperature_c"))
+            columns = (tuple(_sample(one[name]) for one in mine[::step]) for name in ("sm_mhz", "power_w", "temperature_c"))
             lines.append(Watched(report["node"], gpu["index"], step, *columns))
     return lines
+
+
+def _sample(value: Any) -> float | None:
+    return None if value is None else finite(float(value))
 
 
 def _storage_figures(node: str, report: Mapping[str, Any]) -> list[StorageFigure]:
@@ -401,7 +422,8 @@ def _storage_figures(node: str, report: Mapping[str, Any]) -> list[StorageFigure
         for kind, one in result.get("fio", {}).items():
             if "error" not in one:
                 rows += [(f"fio {kind} 4 KiB", one["iops"], "operations/s")]
-        found += [StorageFigure(node, directory, what, float(value), unit) for what, value, unit in rows]
+        numbers = ((what, finite(float(value)), unit) for what, value, unit in rows)
+        found += [StorageFigure(node, directory, what, value, unit) for what, value, unit in numbers if value is not None]
     return found
 
 

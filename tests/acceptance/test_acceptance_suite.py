@@ -110,6 +110,55 @@ def test_bad_files(tmp_path: Path, name: str, text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+FIRST = {"readings": ("value",), "gpus": ("index", "name"), "samples": ("power_w",)}
+
+
+@pytest.mark.parametrize("value", [float("inf"), 10**400, "<b>", {"a": 1}])
+@pytest.mark.parametrize(("table_of", "key"), [(name, key) for name, keys in FIRST.items() for key in keys])
+def test_a_value_of_another_kind_is_a_fault_or_left_out(
+    value: object, table_of: str, key: str, tmp_path: Path
+) -> None:
+    report = of_eight()
+    report[table_of][0][key] = value
+    write_reports(tmp_path, gpus=report)
+    try:
+        write_files(suite_report(tmp_path))
+    except InputError as error:
+        assert "gpus.json: a report of the GPU suite that lacks a field or has a wrong one" in str(error)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0])
+def test_a_bandwidth_that_is_no_number(value: float, tmp_path: Path) -> None:
+    report, storage = of_eight(), json.loads(json.dumps(STORAGE))
+    report["peers"]["pairs"][0]["gb_per_s"] = value
+    storage["directories"]["/fsx"]["write_gb_per_s"] = value
+    found = suite_report(write_reports(tmp_path, gpus=report, storage=storage))
+    write_files(found)
+    assert found.gpus is not None
+    assert found.gpus.peers["gpu-7"][0].gb_per_s == 0
+    assert (found.gpus.storage[0].what == "checkpoint write") == (value == -1.0)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"date": 5}, "node and date must be texts"),
+        ({"checks": [{"name": "node", "outcome": "fail"}]}, "KeyError 'message'"),
+        ({"checks": [{"name": "node", "outcome": "odd", "message": ""}]}, "outcome must be one of pass, no limit,"),
+    ],
+)
+def test_a_report_that_spoils_others_is_a_fault_of_its_file(other: Any, words: str, tmp_path: Path) -> None:
+    fleet = {"schema": 1, "date": "2026-11-29", "result": "FAILURE", "nodes": [], "checks": [], "failures": []}
+    with pytest.raises(InputError, match=re.escape(words)):
+        read_suite(write_reports(tmp_path, gpus=recorded(), fleet={**fleet, **other}))
+
+
+@pytest.mark.parametrize("report", [5, "text", {"x": 1}])
+def test_a_part_whose_report_is_none_is_not_accepted(report: object, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lacks a field or has a wrong one"):
+        read_suite(write_reports(tmp_path, run_all_result=whole(gpu_tests=part(report))))
+
+
 def test_junit_and_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = suite_report(write_reports(tmp_path / "r", gpus=of_eight(), ddp=ALL_REDUCE, storage=STORAGE))
     junit = ElementTree.fromstring(render_junit(report))  # noqa: S314 - our own text
