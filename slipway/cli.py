@@ -530,8 +530,8 @@ def rehearse(
     from slipway.rehearse import rehearse as run
 
     if end is not None:
-        if file is not None or keep:
-            raise UsageError("--end NAME rehearses nothing. Hint: leave FILE and --keep out")
+        if file is not None or keep or hours is not None or scenario or shell or break_ or cloud_only:
+            raise UsageError("--end NAME rehearses nothing. Hint: leave FILE and the other options out")
         return kept.end(end, as_json=as_json)
     if file is None:
         raise UsageError("Missing argument FILE. Hint: slipway rehearse clusters/rehearsal.yaml")

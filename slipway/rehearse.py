@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slipway import __version__, kept
-from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, SettingsError, UsageError
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, Fault, SettingsError, UsageError
 from slipway.keeper import ENGINE_LOG, Keeper, in_background
 from slipway.machine import ENGINE_PYTHON, NAMESPACES, missing_parts, search_path
 from slipway.places import CHECKOUT, FILES, PACKAGES
@@ -31,6 +31,7 @@ from slipway.settings import Settings, examine_source
 from slipway.settings.scenario import misfits, read_user_scenario
 from slipway.settings.source import read_source
 from slipway.settings.write import set_at
+from slipway.text import visible
 
 NEEDED_DISK_MB = 300  # working files of the CDK CLI and jsii; the hosts' files are in memory
 END_FILE = "ended"  # the engine wrote its result
@@ -244,7 +245,7 @@ def _settings_of(options: Rehearsal) -> Settings:
         set_at(source.data, ("acceptance", "scenario"), str(options.scenario.absolute()))
     examination = examine_source(source)
     if examination.settings is None:
-        raise SettingsError(examination.faults)
+        raise SettingsError([_of_option(fault, options) for fault in examination.faults])
     settings, queue = examination.settings, examination.settings.gpu_queue
     user = read_user_scenario(settings)
     if user and user.scenario and queue and queue.max_count > options.max_hosts:
@@ -253,6 +254,20 @@ def _settings_of(options: Rehearsal) -> Settings:
         for text, _ in misfits(user.scenario, settings, fewer):
             raise UsageError(f"{settings.acceptance.scenario}: {text} here. Hint: --max-hosts {queue.max_count}")
     return settings
+
+
+def _of_option(fault: Fault, options: Rehearsal) -> Fault:
+    """Return a fault of the scenario that `--scenario` names as one of this option: it is not in the settings file."""
+    if options.scenario is None or fault.path != "acceptance.scenario":
+        return fault
+    rule, hint = fault.rule, fault.hint
+    if fault.rule_name == "acceptance-scenario":
+        rule = "must be the path of a TOML file, of at most 206 letters, digits and ./_@+- from the root"
+        hint = "copy it, with its tests, to such a path"
+    place = f"--scenario {visible(str(options.scenario))}"
+    return dataclasses.replace(
+        fault, file=place, line=0, column=0, path="", value=None, source_line="", rule=rule, hint=hint
+    )
 
 
 def _environment(work: Path) -> dict[str, str]:

@@ -73,6 +73,9 @@ def read_user_scenario(settings: Settings) -> UserScenario | None:
     errors = _shown(tree.relevant(tree.remarks.errors, path), settings)
     if tree.kinds.get(path, "scenario") != "scenario":
         errors += ((f"{_from(settings, path)}: is a {tree.kinds[path]}", "name a file with [[Tests]]"),)
+    for used in map(Path, sorted(tree.used)):
+        if not used.name.isprintable():  # such as one that is not UTF-8
+            errors += ((f"{_from(settings, used.parent)}/{used.name!r}: no archive can hold this name", "rename it"),)
     return UserScenario(
         path.name,
         _files(tree, path, hooks),
@@ -102,7 +105,7 @@ def _files(tree: Tree, path: Path, hooks: Path | None) -> dict[str, bytes]:
             folder = f"hook/{used.parent.relative_to(hooks)}".removesuffix("/.")
         else:
             folder = "test"
-        files[f"{folder}/{used.name}"] = used.read_bytes()
+        files[f"{folder}/{used.name}"] = tree.files[used].text.encode()  # not read again: what was checked travels
     return files
 
 

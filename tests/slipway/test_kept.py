@@ -167,7 +167,8 @@ def test_the_keeper_ends_with_the_command_before_the_verdict(tmp_path: Path, mon
     [
         (["rehearse"], "Missing argument FILE. Hint: slipway rehearse clusters/rehearsal.yaml"),
         (["rehearse", "FILE", "--hours", "1"], "--hours belongs to --keep. Hint: add --keep"),
-        (["rehearse", "FILE", "--end", "a"], "--end NAME rehearses nothing. Hint: leave FILE and --keep out"),
+        (["rehearse", "FILE", "--end", "a"], "--end NAME rehearses nothing. Hint: leave FILE and the other"),
+        (["rehearse", "--end", "a", "--scenario", "x.toml"], "--end NAME rehearses nothing. Hint: leave FILE and the"),
         (["rehearse", "FILE", "--keep", "--cloud-only"], "--keep needs local hosts, --cloud-only has none"),
         (
             ["rehearse", "FILE", "--keep", "--shell"],

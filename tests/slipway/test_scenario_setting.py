@@ -187,6 +187,13 @@ def test_what_cannot_run_is_refused(scenario: str, text: str, messages: list[str
         assert f"acceptance.scenario = '{scenario}': {message}" in fault.message
 
 
+def test_a_file_name_that_no_archive_can_hold(tree: Tree, tmp_path: Path) -> None:
+    file = tree()
+    (tmp_path / "conf/release/test/one.toml").rename(os.fsencode(tmp_path / "conf/release/test") + b"/one\xff.toml")
+    (fault,) = examine(file).faults
+    assert "test/'one\\udcff.toml': no archive can hold this name. Hint: rename it" in fault.message
+
+
 def test_images_need_pyxis(tree: Tree) -> None:
     text = 'name = "n"' + RING
     assert not examine(tree(text=text)).faults
@@ -294,8 +301,12 @@ def test_what_a_rehearsal_cannot_run(tree: Tree, tmp_path: Path) -> None:
     file = tree("none", text='name = "n"' + BASH.format(id="x", more="num_nodes = 4"))
     with pytest.raises(UsageError, match=r"x needs 4 nodes, and queue train has 3 here. Hint: --max-hosts 4"):
         _settings_of(rehearsal(file, scenario=tmp_path / PATH, max_hosts=3))
-    with pytest.raises(SettingsError, match=r"gone\.toml: does not exist"):
-        _settings_of(rehearsal(file, scenario=tmp_path / "gone.toml"))
+    for name, words in (("gone.toml", "does not exist"), ("a b.toml", "must be the path of a TOML file"), ("full", "must")):
+        with pytest.raises(SettingsError) as caught:
+            _settings_of(rehearsal(file, scenario=tmp_path / name))
+        (fault,) = caught.value.faults
+        assert str(fault).startswith(f"--scenario {tmp_path / name}: ")
+        assert words in fault.rule
 
 
 # ---- full ----
