@@ -323,9 +323,9 @@ def _dry_run(arguments: argparse.Namespace) -> int:
     for path in launchers(plan):
         print(f"run on the head node, it submits a job itself: {path}")
     if plan.system["scheduler"] == "standalone":
-        print(f"{plan.folder}: {plural(len(plan.jobs), 'test')}, not run. To run: {plan.folder}/run.sh")
+        print(f"{plan.folder}: {plural(len(plan.jobs), 'test')}, not run. To run: {shlex.quote(f'{plan.folder}/run.sh')}")
     else:
-        print(f"{plan.folder}: {plural(len(plan.jobs), 'job')}, not submitted. To submit: {plan.folder}/submit.sh")
+        print(f"{plan.folder}: {plural(len(plan.jobs), 'job')}, not submitted. To submit: {shlex.quote(f'{plan.folder}/submit.sh')}")
     return EXIT_GOOD
 
 

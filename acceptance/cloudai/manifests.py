@@ -107,8 +107,14 @@ def _jobs(run: TestRun) -> Iterator[tuple[str, TestRun]]:
 
 
 def _name(path: str) -> str:
-    """Return a name as Kubernetes takes it: small letters, digits and '-'."""
-    return re.sub("[^a-z0-9]+", "-", path.lower()).strip("-")[-_LONGEST_NAME:].strip("-") or "job"
+    """Return a name as Kubernetes takes it: small letters, digits and '-'; the first is a letter.
+
+    An MPIJob's name begins the names of a service, which no digit may begin (DNS-1035 label).
+    """
+    name = re.sub("[^a-z0-9]+", "-", path.lower()).strip("-")
+    if len(name) > _LONGEST_NAME or not name[:1].isalpha():
+        name = f"job-{name[-(_LONGEST_NAME - len('job-')) :].strip('-')}"
+    return name.strip("-")
 
 
 def _command(run: TestRun, system: Mapping[str, Any]) -> tuple[str, str, bool]:

@@ -106,6 +106,9 @@ _GROUP = {"name": forms.Key(plain_name, True), "nodes": forms.Key(_one_of_nodes,
 _PARTITION = {"name": forms.Key(plain_name, True), "groups": forms.Key(forms.listing(forms.table(_GROUP)), default=[])}
 _DATA_REPOSITORY = {"endpoint": forms.Key(forms.line, True), "verify_certs": forms.Key(forms.boolean, default=True)}
 
+_NAMESPACE = forms.matching(
+    "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "must be 1 to 63 small letters, digits and '-'", 'write "default"'
+)
 _EVERY_SYSTEM = {
     "name": forms.Key(forms.line, True),
     "scheduler": forms.Key(forms.choice("slurm", "standalone", "kubernetes", "runai", "lsf"), True),
@@ -138,7 +141,7 @@ SYSTEMS: dict[str, dict[str, forms.Key]] = {
     "kubernetes": {
         **_EVERY_SYSTEM,
         "kube_config_path": forms.Key(forms.text, True),
-        "default_namespace": forms.Key(forms.line, True),
+        "default_namespace": forms.Key(_NAMESPACE, True),
         "gpus_per_node": forms.Key(forms.whole(1, 1024), default=1),
         "use_host_network": forms.Key(forms.boolean, default=False),
         "monitor_interval": forms.Key(forms.whole(1), default=1),

@@ -180,13 +180,14 @@ class StandaloneRun:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a test: SIGTERM, and after some seconds SIGKILL, to its whole session."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_S)
-            return
+    """End what is left of a test: SIGTERM to its whole session, after its end or some seconds SIGKILL to the rest."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_END_S)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _outcome(job: StoredJob, state: str, code: int | None, started: float, ended: float) -> JobOutcome:

@@ -141,6 +141,37 @@ def test_a_signal_ends_the_test_and_resume_begins_it_anew(
     assert capsys.readouterr().out.count("begins") == 1
 
 
+@pytest.mark.parametrize(("more", "code"), [("", 130), ('time_limit = "1s"', 1)])
+def test_a_test_that_run_sh_ended_did_not_pass(more: str, code: int, files: Write, tmp_path: Path) -> None:
+    assert main(["dry-run", *files(bash("a", f"echo >{tmp_path}/began; exec sleep 300", more))]) == 0
+    folder = folder_of(tmp_path)
+    (folder / "a/0/notes.txt").write_text("1 start 1 x\n1 exit 0\n")  # of an earlier start
+    with subprocess.Popen([folder / "run.sh"], start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 30
+        while not (tmp_path / "began").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        if not more:
+            os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(30) == code
+    notes = (folder / "a/0/notes.txt").read_text()
+    assert notes.count(" start ") == 1
+    assert notes.endswith(" exit 143\n")
+    assert main(["generate-report", "--result-dir", str(folder)]) == 1
+    assert verdicts(folder)["a"][0] == "fail"
+
+
+def test_what_a_test_leaves_running_is_ended(files: Write, tmp_path: Path) -> None:
+    """Also what does not obey SIGTERM: the next test has the machine."""
+    left = f"trap '' TERM; echo $BASHPID >{tmp_path}/left; while sleep 0.1; do :; done"
+    options = files(bash("a", f"({left}) </dev/null >/dev/null 2>&1 & while [[ ! -s {tmp_path}/left ]]; do sleep 0.02; done"))
+    assert main(["run", *options]) == 0
+    until = time.monotonic() + 5
+    path = Path("/proc", (tmp_path / "left").read_text().strip(), "stat")
+    while time.monotonic() < until and path.exists() and path.read_text().split()[2] != "Z":
+        time.sleep(0.02)
+    assert not path.exists() or path.read_text().split()[2] == "Z"
+
+
 def test_the_whole_scenario_is_bounded(files: Write, tmp_path: Path) -> None:
     assert main(["run", *files(bash("a", "sleep 300"), head="job_status_check = false\n"), "--timeout", "1s"]) == 1
     words = "job: the test did not end before --timeout (1 s); it was ended"
