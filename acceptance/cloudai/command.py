@@ -323,9 +323,11 @@ def _dry_run(arguments: argparse.Namespace) -> int:
     for path in launchers(plan):
         print(f"run on the head node, it submits a job itself: {path}")
     if plan.system["scheduler"] == "standalone":
-        print(f"{plan.folder}: {plural(len(plan.jobs), 'test')}, not run. To run: {shlex.quote(f'{plan.folder}/run.sh')}")
+        script = shlex.quote(f"{plan.folder}/run.sh")
+        print(f"{plan.folder}: {plural(len(plan.jobs), 'test')}, not run. To run: {script}")
     else:
-        print(f"{plan.folder}: {plural(len(plan.jobs), 'job')}, not submitted. To submit: {shlex.quote(f'{plan.folder}/submit.sh')}")
+        script = shlex.quote(f"{plan.folder}/submit.sh")
+        print(f"{plan.folder}: {plural(len(plan.jobs), 'job')}, not submitted. To submit: {script}")
     return EXIT_GOOD
 
 

@@ -81,7 +81,9 @@ def pieces_of(tests: Iterable[TestDefinition], system: Mapping[str, Any]) -> lis
                 faults.append(f"{test.name}: {piece.text()}: {rule}. Hint: is the address right?")
             if piece.kind == "repository" and not _usable(piece):
                 rule = "must not begin with '-' and must have no empty part, '.' and '..': it names a folder"
-                faults.append(f"{test.name}: commit {piece.commit!r} of {without_password(piece.source)}: {rule}. Hint: correct it")
+                faults.append(
+                    f"{test.name}: commit {piece.commit!r} of {without_password(piece.source)}: {rule}. Hint: correct it"
+                )
     if faults:
         raise InputError(list(dict.fromkeys(faults)))
     return list(pieces.values())
@@ -258,7 +260,7 @@ def _clone(piece: Piece, folder: Path) -> None:
 def _free(path: Path) -> Path:
     """Return a path whose place is free. Raises ExternalError for a link: what it names is outside install_path."""
     if path.is_symlink() and not path.exists():
-        raise ExternalError(f"{path}: is a link to {os.readlink(path)}, which does not exist. Hint: remove the link")
+        raise ExternalError(f"{path}: is a link to {path.readlink()}, and nothing is there. Hint: remove the link")
     return path
 
 
@@ -266,7 +268,14 @@ def _git(*arguments: str) -> None:
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
     hint = "Hint: try the command by hand; a private repository needs credentials that git finds without a question"
     missing = ". Hint: install git"
-    call([*_GIT, *arguments], _GIT_S, missing, hint, {**quiet, **os.environ}, what=without_password(f"git {' '.join(arguments)}"))
+    call(
+        [*_GIT, *arguments],
+        _GIT_S,
+        missing,
+        hint,
+        {**quiet, **os.environ},
+        what=without_password(f"git {' '.join(arguments)}"),
+    )
 
 
 def _environment(piece: Piece, folder: Path) -> None:

@@ -10,6 +10,7 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" || exit 2
 code=0
 child=
 
+# shellcheck disable=SC2329 # the trap calls it
 stop() { # Ctrl-C does not reach the test: timeout gives it another process group
   [[ -z $child ]] || kill -TERM "$child" 2>/dev/null
   wait

@@ -406,7 +406,9 @@ def _watched(report: Mapping[str, Any]) -> list[Watched]:
         mine = [one for one in report.get("samples", []) if one["bus"] == gpu["bus"]]
         step = max(1, -(-len(mine) // _MOST_SAMPLES))
         if mine:
-            columns = (tuple(_sample(one[name]) for one in mine[::step]) for name in ("sm_mhz", "power_w", "temperature_c"))
+            columns = (
+                tuple(_sample(one[name]) for one in mine[::step]) for name in ("sm_mhz", "power_w", "temperature_c")
+            )
             lines.append(Watched(report["node"], gpu["index"], step, *columns))
     return lines
 
@@ -423,7 +425,9 @@ def _storage_figures(node: str, report: Mapping[str, Any]) -> list[StorageFigure
             if "error" not in one:
                 rows += [(f"fio {kind} 4 KiB", one["iops"], "operations/s")]
         numbers = ((what, finite(float(value)), unit) for what, value, unit in rows)
-        found += [StorageFigure(node, directory, what, value, unit) for what, value, unit in numbers if value is not None]
+        found += [
+            StorageFigure(node, directory, what, value, unit) for what, value, unit in numbers if value is not None
+        ]
     return found
 
 

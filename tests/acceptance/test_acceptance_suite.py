@@ -115,16 +115,17 @@ FIRST = {"readings": ("value",), "gpus": ("index", "name"), "samples": ("power_w
 
 @pytest.mark.parametrize("value", [float("inf"), 10**400, "<b>", {"a": 1}])
 @pytest.mark.parametrize(("table_of", "key"), [(name, key) for name, keys in FIRST.items() for key in keys])
-def test_a_value_of_another_kind_is_a_fault_or_left_out(
-    value: object, table_of: str, key: str, tmp_path: Path
-) -> None:
+def test_a_value_of_another_kind_is_a_fault_or_left_out(value: object, table_of: str, key: str, tmp_path: Path) -> None:
     report = of_eight()
     report[table_of][0][key] = value
     write_reports(tmp_path, gpus=report)
-    try:
+    if key == "index" or (key != "name" and value != float("inf")):
+        with pytest.raises(
+            InputError, match=r"gpus\.json: a report of the GPU suite that lacks a field or has a wrong"
+        ):
+            suite_report(tmp_path)
+    else:
         write_files(suite_report(tmp_path))
-    except InputError as error:
-        assert "gpus.json: a report of the GPU suite that lacks a field or has a wrong one" in str(error)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0])

@@ -184,10 +184,14 @@ def test_what_has_no_form(
 
 def test_a_namespace_that_is_none(files: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dry-run", *files(KUBERNETES.replace('"ml"', '"ml; x"'), SLEEP)]) == 2
-    assert 'default_namespace = "ml; x": must be 1 to 63 small letters, digits and \'-\'. Hint' in capsys.readouterr().err
+    assert (
+        "default_namespace = \"ml; x\": must be 1 to 63 small letters, digits and '-'. Hint" in capsys.readouterr().err
+    )
 
 
 def test_names_in_the_cluster() -> None:
-    names = {path: manifests._name(path) for path in ("1st/0", "2/0", "Ä/0", "A b_c/0/12", "x" * 90 + "/0", "9" * 90 + "/0")}
+    names = {
+        path: manifests._name(path) for path in ("1st/0", "2/0", "Ä/0", "A b_c/0/12", "x" * 90 + "/0", "9" * 90 + "/0")
+    }
     assert list(names.values())[:4] == ["job-1st-0", "job-2-0", "job-0", "a-b-c-0-12"]
     assert all(re.fullmatch("[a-z]([a-z0-9-]{0,50}[a-z0-9])?", name) for name in names.values())

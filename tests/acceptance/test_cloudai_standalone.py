@@ -163,7 +163,9 @@ def test_a_test_that_run_sh_ended_did_not_pass(more: str, code: int, files: Writ
 def test_what_a_test_leaves_running_is_ended(files: Write, tmp_path: Path) -> None:
     """Also what does not obey SIGTERM: the next test has the machine."""
     left = f"trap '' TERM; echo $BASHPID >{tmp_path}/left; while sleep 0.1; do :; done"
-    options = files(bash("a", f"({left}) </dev/null >/dev/null 2>&1 & while [[ ! -s {tmp_path}/left ]]; do sleep 0.02; done"))
+    options = files(
+        bash("a", f"({left}) </dev/null >/dev/null 2>&1 & while [[ ! -s {tmp_path}/left ]]; do sleep 0.02; done")
+    )
     assert main(["run", *options]) == 0
     until = time.monotonic() + 5
     path = Path("/proc", (tmp_path / "left").read_text().strip(), "stat")

@@ -301,7 +301,11 @@ def test_what_a_rehearsal_cannot_run(tree: Tree, tmp_path: Path) -> None:
     file = tree("none", text='name = "n"' + BASH.format(id="x", more="num_nodes = 4"))
     with pytest.raises(UsageError, match=r"x needs 4 nodes, and queue train has 3 here. Hint: --max-hosts 4"):
         _settings_of(rehearsal(file, scenario=tmp_path / PATH, max_hosts=3))
-    for name, words in (("gone.toml", "does not exist"), ("a b.toml", "must be the path of a TOML file"), ("full", "must")):
+    for name, words in (
+        ("gone.toml", "does not exist"),
+        ("a b.toml", "must be the path of a TOML file"),
+        ("full", "must"),
+    ):
         with pytest.raises(SettingsError) as caught:
             _settings_of(rehearsal(file, scenario=tmp_path / name))
         (fault,) = caught.value.faults
