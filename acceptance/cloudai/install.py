@@ -81,9 +81,8 @@ def pieces_of(tests: Iterable[TestDefinition], system: Mapping[str, Any]) -> lis
                 faults.append(f"{test.name}: {piece.text()}: {rule}. Hint: is the address right?")
             if piece.kind == "repository" and not _usable(piece):
                 rule = "must not begin with '-' and must have no empty part, '.' and '..': it names a folder"
-                faults.append(
-                    f"{test.name}: commit {piece.commit!r} of {without_password(piece.source)}: {rule}. Hint: correct it"
-                )
+                whose = f"commit {piece.commit!r} of {without_password(piece.source)}"
+                faults.append(f"{test.name}: {whose}: {rule}. Hint: correct it")
     if faults:
         raise InputError(list(dict.fromkeys(faults)))
     return list(pieces.values())
