@@ -170,6 +170,7 @@ def _read(directories: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]
         try:
             values = json.loads(read_plain(path))
             if isinstance(values, dict) and values.get("schema") == 1 and "date" in values and "result" in values:
+                json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs cannot be written
                 _check_form(values)
                 _report(_of_one_run([values]))
                 found.setdefault(path.parent, []).append(values)
@@ -186,6 +187,8 @@ def _check_form(values: Mapping[str, Any]) -> None:
     """Raise ValueError, KeyError or TypeError for what would only show next to other reports, or would be left out."""
     if not all(isinstance(values.get(name, ""), str) for name in ("node", "date")):
         raise ValueError("node and date must be texts")
+    if not all(0 <= gpu["index"] < 1 << 31 for gpu in values.get("gpus", ())):
+        raise ValueError("the index of a GPU must be a number, 0 or more")
     for check in values.get("checks", ()):
         if check["outcome"] not in _ORDER or not isinstance(check["message"], str):
             raise ValueError(f"a check's outcome must be one of {', '.join(_ORDER)}, and its message a text")

@@ -144,6 +144,8 @@ def test_a_bandwidth_that_is_no_number(value: float, tmp_path: Path) -> None:
     ("other", "words"),
     [
         ({"date": 5}, "node and date must be texts"),
+        ({"title": "\ud800"}, "surrogates not allowed"),
+        ({"gpus": [{"index": 1 << 64}]}, "the index of a GPU must be a number, 0 or more"),
         ({"checks": [{"name": "node", "outcome": "fail"}]}, "KeyError 'message'"),
         ({"checks": [{"name": "node", "outcome": "odd", "message": ""}]}, "outcome must be one of pass, no limit,"),
     ],
