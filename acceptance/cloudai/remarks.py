@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from acceptance.cloudai.toml_file import Key, TomlFile
+from acceptance.text import without_password
 
+HIDDEN = "(not shown)"
+_SECRET_KEY = re.compile(r"passw|secret|(^|_)token$|api_?key|credential|private_?key", re.IGNORECASE)
 _MOST_COMPARISONS = 100_000  # of two words: some seconds
 
 
@@ -102,15 +106,27 @@ class Spot:
 
     def _add(self, value: Any, rule: str, hint: str, warning: bool) -> None:
         line, column = self.file.place(self.path)
-        shown = None if value is NO_VALUE else _shown(value)
+        shown = None if value is NO_VALUE else HIDDEN if _has_secret(self.path, value) else _shown(value)
         self.remarks.add(Remark(str(self.file.path), line, column, dotted(self.path), shown, rule, hint, warning))
 
 
 NO_VALUE: Any = object()
 
 
+def _has_secret(path: Key, value: Any) -> bool:
+    """Whether a value is, by the name of its key or of one in it, what no message may repeat."""
+    named = [name for name in path[-1:] if isinstance(name, str)]
+    work = [value]
+    while work:
+        one = work.pop()
+        if isinstance(one, dict):
+            named += one
+        work += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return any(_SECRET_KEY.search(name) for name in named)
+
+
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    text = without_password(json.dumps(value, default=str, ensure_ascii=False))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -58,6 +58,14 @@ def remarks(folder: Path, files: dict[str, str]) -> list[str]:
     return [remark.text().replace(f"{folder}/", "") for remark in load_tree([folder]).remarks.all]
 
 
+def test_no_remark_repeats_a_secret(tmp_path: Path) -> None:
+    more = 'api_token = "s3cret"\n[data_repository]\ntoken = "s3cret"\nendpoint = ["https://ann:s3cret@host/"]\n'
+    lines = remarks(tmp_path, {"system.toml": SYSTEM.replace("[[", f"{more}[[", 1)})
+    assert "s3cret" not in "".join(lines)
+    assert "system.toml:6:1: api_token = (not shown): is not a field of this table. Hint: remove it" in lines
+    assert any('data_repository.endpoint = ["https://host/"]: must be a text' in line for line in lines)
+
+
 IMAGE = "nvcr.io/nvidia/pytorch:24.02-py3"
 # A file that is added to RING (ring.toml), and the whole line that it must give. Lines and columns count from 1.
 SYSTEMS = [
