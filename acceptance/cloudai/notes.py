@@ -12,6 +12,7 @@ from pathlib import Path
 
 from acceptance.runner.files import open_plain
 
+_SIGTERM = 143
 _MOST = 1 << 20  # bytes that are read
 
 
@@ -68,4 +69,8 @@ def _with(notes: Notes, time: float, what: str, text: str) -> Notes:
         return replace(notes, steps=(*notes.steps, NotedStep(first, rest, time)))
     if what == "end" and notes.steps:
         return replace(notes, steps=(*notes.steps[:-1], replace(notes.steps[-1], ended=time, code=code)))
-    return replace(notes, ended=time, code=code) if what == "exit" else notes
+    if what == "exit":
+        # A script that SIGTERM ends in a step notes the exit code of the last command before, which is 0.
+        cut = notes.steps and notes.steps[-1].ended is None
+        return replace(notes, ended=time, code=_SIGTERM if cut and code == 0 else code)
+    return notes

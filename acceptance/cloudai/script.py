@@ -83,7 +83,6 @@ def _script(batch: Batch) -> str:
         parts = [*head, *_directives(batch), *_setup(batch), *_ending(batch), *_mapping(batch)]
     else:
         parts = [*head, *_notes(batch, str(batch.number), '"$(uname -n)"'), "trap 'note exit \"$?\"' EXIT"]
-        parts += ["trap 'exit 130' INT", "trap 'exit 143' TERM # else the exit code is that of the last command: 0"]
     for step in batch.pre:
         parts += ["", f"# pre_test: {step.job.test.name}", *_gate(step)]
     parts += ["", "# the test", "note begin test", *batch.main.command.before, "code=0"]
