@@ -54,7 +54,7 @@ def run_program(name: str, arguments: list[str]) -> NoReturn:
     if not directories:
         os.execv(python, command)  # noqa: S606  (the user's own arguments)
     code = _run(command)
-    if code in (EXIT_GOOD, EXIT_NO):
+    if code in (EXIT_GOOD, EXIT_NO) and directories[0].is_dir():  # without a GPU nothing is measured or written
         write_suite_report(directories)
     raise SystemExit(code)
 

@@ -561,7 +561,7 @@ def shell(
     ] = None,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="Run this on NODE instead of a shell, after `--`."),
+        typer.Argument(metavar="[-- COMMAND...]", help="After NODE and `--`: run this there instead of a shell."),
     ] = None,
     cluster: Annotated[
         str | None, option("--cluster", metavar="NAME", help="The kept cluster; needed if there are several.")

@@ -200,11 +200,12 @@ def _hide(upper: Path) -> None:
 
 
 def _mask_generators(upper: Path) -> None:
-    """Mask systemd's generators: no unit of a host comes from one, and each reload of a unit would run all of them."""
+    """Mask systemd's generators, all of which run at each reload of a unit. Only /scratch comes from one: fstab's."""
     masks = upper / "etc/systemd/system-generators"
     masks.mkdir(parents=True)
     for generator in Path("/usr/lib/systemd/system-generators").glob("*"):
-        (masks / generator.name).symlink_to("/dev/null")
+        if generator.name != "systemd-fstab-generator":
+            (masks / generator.name).symlink_to("/dev/null")
 
 
 def _other_homes(users: Iterable[pwd.struct_passwd]) -> dict[str, int]:

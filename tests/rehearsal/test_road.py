@@ -192,6 +192,8 @@ def _use_and_kill_the_kept_cluster(output: str, settings: str) -> None:
         assert sorted(job.stdout.split()) == ["train-st-gpu-1", "train-st-gpu-2"], job.stderr
         node = _slipway("shell", "--cluster", name, "gpu-2", "--", "sh", "-c", "id -un; hostname; exit 7")
         assert (node.returncode, node.stdout) == (7, "ubuntu\ntrain-st-gpu-2\n")
+        scratch = _slipway("shell", "--cluster", name, "gpu-2", "--", "findmnt", "--noheadings", "/scratch")
+        assert scratch.stdout.startswith("/scratch"), scratch.stderr
         wrong = _slipway("shell", "--cluster", name, "gpu-9", "--", "true")
         assert (wrong.returncode, wrong.stderr.split(".")[0]) == (2, f"gpu-9: no such node runs in {name}")
         _the_head_node_has_ec2s_topology(name)
