@@ -311,6 +311,9 @@ def test_submitted_without_waiting_then_reported_resumed_and_timed_out(
     report, _ = report_of(tmp_path)
     assert report["scenario"]["tests"][1]["cause"].endswith("has not ended, as far as is known")
     slurm.call("scontrol", "update", f"jobid={ids['never']}", f"dependency=afterok:{ids['quick']}")
+    while "DependencyNeverSatisfied" not in slurm.call("scontrol", "show", "job", ids["never"]):
+        assert time.monotonic() < until
+        time.sleep(0.2)
     assert main(["run", "--resume", str(folder), "--timeout", "2s"]) == 1
     out = capfd.readouterr().out
     assert "--timeout: 2 s are over; cancelling 1 job\n" in out

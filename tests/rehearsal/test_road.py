@@ -85,7 +85,9 @@ def of_other_tests(pid: int) -> bool:
 def traces() -> dict[str, set[str]]:
     """What a rehearsal could leave on the machine: mounts, network namespaces, control groups, files in /tmp, processes."""
     mounts = {line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()}
-    groups = {str(path) for path in Path("/sys/fs/cgroup").rglob("slipway-rehearsal-*")}
+    # os.walk passes over groups that go while it looks.
+    below = os.walk("/sys/fs/cgroup")
+    groups = {f"{at}/{name}" for at, names, _ in below for name in names if name.startswith("slipway-rehearsal-")}
     processes = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
