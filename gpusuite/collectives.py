@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,22 +53,20 @@ def transfer(name: str, size: int, rank: int, world: int, device: Any) -> Transf
     ranks, total = range(world), world * (world - 1) / 2
     if name == "all_reduce":
         data = torch.empty_like(base)
-        run: Callable[[], Any] = lambda: distributed.all_reduce(data)  # noqa: E731
-        return Transfer(base + rank, data, base * world + total, run, in_place=True)
+        return Transfer(base + rank, data, base * world + total, partial(distributed.all_reduce, data), in_place=True)
     if name == "all_gather":
         send, receive = base[:part] + rank, torch.empty_like(base)
-        run = lambda: _ALL_GATHER(receive, send)  # noqa: E731
-        return Transfer(send, receive, torch.cat([base[:part] + one for one in ranks]), run)
+        expected = torch.cat([base[:part] + one for one in ranks])
+        return Transfer(send, receive, expected, partial(_ALL_GATHER, receive, send))
     if name == "reduce_scatter":
         send, receive = base + rank, torch.empty_like(ours)
-        run = lambda: _REDUCE_SCATTER(receive, send)  # noqa: E731
-        return Transfer(send, receive, ours * world + total, run)
+        return Transfer(send, receive, ours * world + total, partial(_REDUCE_SCATTER, receive, send))
     send, receive = base + rank, torch.empty_like(base)
     if name == "alltoall":
-        run = lambda: distributed.all_to_all_single(receive, send)  # noqa: E731
-        return Transfer(send, receive, torch.cat([ours + one for one in ranks]), run)
+        expected = torch.cat([ours + one for one in ranks])
+        return Transfer(send, receive, expected, partial(distributed.all_to_all_single, receive, send))
     before, after = (rank - 1) % world, (rank + 1) % world
-    return Transfer(send, receive, base + before, lambda: _to_next(send, receive, before, after))
+    return Transfer(send, receive, base + before, partial(_to_next, send, receive, before, after))
 
 
 def _to_next(send: Any, receive: Any, before: int, after: int) -> None:

@@ -38,10 +38,17 @@ def option(*names: str, help: str, values: Values | None = None, **more: Any) ->
     return typer.Option(*names, help=help, autocompletion=one_of(values) if values else None, **more)
 
 
-SettingsFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.", autocompletion=settings_files
+_SETTINGS_FILE = typer.Argument(
+    metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.", autocompletion=settings_files
+)
+SettingsFile = Annotated[Path, _SETTINGS_FILE]
+Breaks = Annotated[
+    list[str] | None,
+    option(
+        "--break",
+        metavar="KIND",
+        help="Inject a fault: slow-node=gpu-3, bootstrap=compute, bootstrap=head or hang.",
+        values=completion.BREAK_KINDS,
     ),
 ]
 AsJson = Annotated[bool, option("--json", help="Print one JSON object instead of text.")]
@@ -483,22 +490,9 @@ def logs(
 
 @app.command(cls=Command)
 def rehearse(
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="The settings file, e.g. clusters/rehearsal.yaml.", autocompletion=settings_files
-        ),
-    ] = None,
+    file: Annotated[Path | None, _SETTINGS_FILE] = None,
     cloud_only: Annotated[bool, option("--cloud-only", help="Rehearse up to Slurm; needs no root.")] = False,
-    break_: Annotated[
-        list[str] | None,
-        option(
-            "--break",
-            metavar="KIND",
-            help="Inject a fault: slow-node=gpu-3, bootstrap=compute, bootstrap=head or hang.",
-            values=completion.BREAK_KINDS,
-        ),
-    ] = None,
+    break_: Breaks = None,
     port: Annotated[
         int, option(min=0, max=65535, help="Port of the embedded AWS, with --cloud-only; 0: any free port.")
     ] = 0,
@@ -557,11 +551,11 @@ def rehearse(
 @app.command(cls=Command)
 def shell(
     node: Annotated[
-        str | None, typer.Argument(metavar="[NODE]", help="A node's name or its end; default: the head node.")
+        str | None, typer.Argument(metavar="[NODE", help="A node's name or its end; default: the head node.")
     ] = None,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="After NODE and `--`: run this there instead of a shell."),
+        typer.Argument(metavar="[-- COMMAND...]]", help="After NODE and `--`: run this there instead of a shell."),
     ] = None,
     cluster: Annotated[
         str | None, option("--cluster", metavar="NAME", help="The kept cluster; needed if there are several.")

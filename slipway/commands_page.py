@@ -38,7 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "0 good, warnings included; 2 a fault in any file",
         "`file`, `valid`, `faults`, `warnings`; for several files `valid`, `files`; for `--explain` `rules`",
     ),
-    "init": ("0 written; 1 an existing file was kept; 2 a wrong option or answer", "`file`, `settings`"),
+    "init": (
+        "0 written; 1 the answer was to keep an existing file; 2 a wrong option or answer, or an existing file",
+        "`file`, `settings`",
+    ),
     "preflight": (
         "0 nothing is in the way; 1 a fault; 2 wrong settings; 3 AWS answered nothing, or not about the reservation",
         "`file`, `name`, `region`, `good`, `counts`, `not_asked`, `seconds`, `slowest_call`, `questions`; "

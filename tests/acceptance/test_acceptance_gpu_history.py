@@ -43,7 +43,8 @@ def measured(root: Path, day: int, scale: float = 1.0, node: str = "gpu-1", **en
 
 def ended(root: Path, day: int, *arguments: Any, **more: Any) -> Report:
     """The report of such a run as `acceptance run` concludes it."""
-    history, said = root / "history.sqlite", []  # type: ignore[var-annotated]
+    said: list[str] = []
+    history = root / "history.sqlite"
     directory = measured(root, day, *arguments, **more)
     report = write_report(directory)
     if keep_gpu_baselines(history, report, said.append):
