@@ -125,13 +125,16 @@ class StackEngine:
         return stack
 
     def delete(self, name: str, retain: Sequence[str] = ()) -> None:
-        """DeleteStack: silent when there is no such stack, as AWS is; `retain` are logical ids that are not deleted."""
+        """DeleteStack: silent when there is no such stack or its deletion runs, as AWS is.
+
+        `retain` are logical ids that are not deleted.
+        """
         try:
             stack = self.find(name)
         except StackNotFound:
             return
         with self._lock:
-            if stack.status == "DELETE_COMPLETE":
+            if stack.status in ("DELETE_COMPLETE", "DELETE_IN_PROGRESS"):
                 return
             if stack.options.termination_protection:
                 raise TemplateInvalid(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")

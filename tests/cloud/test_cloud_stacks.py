@@ -37,6 +37,25 @@ def test_create_answers_before_the_work_is_done(aws: EmbeddedAws, deployer: Depl
     assert (during, deployer.done("gated")["StackStatus"]) == ("CREATE_IN_PROGRESS", "CREATE_COMPLETE")
 
 
+def test_a_second_delete_while_the_first_runs_does_nothing(aws: EmbeddedAws, deployer: Deployer) -> None:
+    gate = threading.Event()
+    deletes: list[str] = []
+
+    def handler(request: ResourceRequest) -> ResourceResult:
+        if request.request_type == "Delete":
+            deletes.append(request.logical_id)
+            gate.wait(120)
+        return ResourceResult("x")
+
+    aws.register_custom_resource("Custom::Gate", handler)
+    stack = deployer.create({"Gate": {"Type": "Custom::Gate"}}, name="gated")
+    deployer.api.delete_stack(StackName="gated")
+    deployer.api.delete_stack(StackName="gated")
+    gate.set()
+    assert deployer.done(stack["StackId"])["StackStatus"] == "DELETE_COMPLETE"
+    assert deletes == ["Gate"]
+
+
 def test_events_tell_every_step_in_order(deployer: Deployer) -> None:
     deployer.create({"Second": {**TOPIC, "DependsOn": "First"}, "First": TOPIC}, name="steps")
     told = [(event.logical_id, event.status) for event in deployer.events]
