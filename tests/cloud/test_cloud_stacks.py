@@ -48,9 +48,9 @@ def test_a_second_delete_while_the_first_runs_does_nothing(aws: EmbeddedAws, dep
         return ResourceResult("x")
 
     aws.register_custom_resource("Custom::Gate", handler)
-    stack = deployer.create({"Gate": {"Type": "Custom::Gate"}}, name="gated")
-    deployer.api.delete_stack(StackName="gated")
-    deployer.api.delete_stack(StackName="gated")
+    stack = deployer.create({"Gate": {"Type": "Custom::Gate"}}, name="twice")
+    deployer.api.delete_stack(StackName="twice")
+    deployer.api.delete_stack(StackName="twice")
     gate.set()
     assert deployer.done(stack["StackId"])["StackStatus"] == "DELETE_COMPLETE"
     assert deletes == ["Gate"]
