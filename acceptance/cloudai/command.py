@@ -16,6 +16,7 @@ from typing import Any
 
 from acceptance.cloudai import manifests
 from acceptance.cloudai.convert import convert
+from acceptance.cloudai.download import add_download_options, download
 from acceptance.cloudai.install import Piece, install, not_installed, pieces_of, uninstall
 from acceptance.cloudai.load import System, Tree, definition, load_tree
 from acceptance.cloudai.plan import Plan, launchers, make_plan, write_plan
@@ -47,6 +48,9 @@ def add_cloudai_commands(commands: Any) -> None:
         installing = commands.add_parser(name, help=text)
         add_files(installing, required=False)
         installing.set_defaults(do=partial(_install, do))
+    downloading = commands.add_parser("download", help="download weights and datasets, each by a job of Slurm")
+    add_download_options(downloading)
+    downloading.set_defaults(do=_download, single_sbatch=False)
     converting = commands.add_parser("convert", help="write a tree of CloudAI's files of 2024 in today's dialect")
     converting.add_argument("source", type=Path, metavar="SOURCE", help="a folder; it is not changed")
     converting.add_argument("target", type=Path, metavar="TARGET", help="a folder that is empty or does not exist")
@@ -170,6 +174,15 @@ def _install(do: Callable[..., None], arguments: argparse.Namespace) -> int:
     do(pieces, folder, partial(print, flush=True))
     print(f"{folder}: {plural(len(pieces), 'piece')} for {plural(len(tests), 'test')}")
     return EXIT_GOOD
+
+
+def _download(arguments: argparse.Namespace) -> int:
+    path = _system_file(arguments)
+    tree = load_tree([path], None, None)
+    faults = [remark.text() for remark in tree.relevant(tree.remarks.errors, path)] or list(_not_a_system(tree, path))
+    if faults:
+        raise InputError(faults)
+    return download(arguments, tree.systems[0])
 
 
 def _interrupt(*_: object) -> None:

@@ -1,0 +1,173 @@
+"""`acceptance download`: weights and datasets, each by a job of Slurm that runs fetch.py on a node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from acceptance.cloudai.fetch import COMPLETE, complete
+from acceptance.cloudai.load import System
+from acceptance.cloudai.shell import batch_value
+from acceptance.command import call
+from acceptance.errors import EXIT_ENVIRONMENT, EXIT_GOOD, ExternalError, InputError
+from acceptance.runner.files import write_whole
+
+SCRIPT, SPEC, PROGRAM, LOG = "download.sh", "download.json", "fetch.py", "download.log"
+# The variables of huggingface_hub and of the NGC CLI that name another host; their defaults.
+HOSTS = {
+    "HF_ENDPOINT": "https://huggingface.co",
+    "NGC_CLI_API_URL": "https://api.ngc.nvidia.com",
+    "NGC_CLI_AUTH_URL": "https://authn.nvidia.com",
+}
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_FORMS = {
+    "hf": re.compile(rf"hf://(?P<kind>datasets/)?(?P<repository>{_NAME}/{_NAME})(@(?P<revision>{_NAME}(/{_NAME})*))?"),
+    "ngc": re.compile(rf"ngc://(?P<repository>{_NAME}/({_NAME}/)?{_NAME}):(?P<revision>{_NAME})"),
+}
+_RULE = "must be hf://ORG/MODEL, hf://datasets/ORG/NAME (each with @REVISION) or ngc://ORG/TEAM/MODEL:VERSION"
+_SECRET = re.compile(r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[A-Za-z0-9/_+=.@-]+")
+_SUBMIT_S = 120
+
+
+def add_download_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `acceptance download`."""
+    system = "the system's file (default: $CLOUDAI_SYSTEM_CONFIG)"
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help=f"what to download: {_RULE[8:]}")
+    parser.add_argument("--system-config", type=Path, metavar="FILE", help=system)
+    include = "only files whose path in the source matches, such as 'train/0*.zst' (may be repeated)"
+    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help=include)
+    folder = "plain files into this folder (default: hf: the cache below hf_home_path; ngc: install_path)"
+    parser.add_argument("--local-dir", type=Path, metavar="DIR", help=folder)
+    held = "the secret of Secrets Manager with the token (default: what huggingface-cli login, ngc config set left)"
+    parser.add_argument("--secret", default="", metavar="ARN", help=held)
+    parser.add_argument("--partition", metavar="NAME", help="where the jobs run (default: that of the system)")
+    parser.add_argument("--wait", action="store_true", help="wait until the jobs have ended")
+    parser.add_argument("--dry-run", action="store_true", help="print the scripts; write and submit nothing")
+
+
+def download(arguments: argparse.Namespace, system: System) -> int:
+    """Submit a job for each source that is not complete. Raises InputError and ExternalError."""
+    specs = _specs(arguments, system)
+    waiting = []
+    for spec in specs:
+        where = Path(system.values["install_path"]).absolute() / ".slipway/downloads" / _name_of(spec)
+        script = _script(spec, where, arguments.partition, system.values)
+        if arguments.dry_run:
+            print(f"# {where / SCRIPT}\n{script}", end="")
+        elif complete(spec):
+            print(f"{spec['source']}: is complete: {spec['folder']}")
+        else:
+            waiting.append((spec, where, _submit(spec, where, script, arguments.wait)))
+    failed = [spec["source"] for spec, where, job in waiting if job and not _ended_well(spec, where, job)]
+    return EXIT_ENVIRONMENT if failed else EXIT_GOOD
+
+
+def _specs(arguments: argparse.Namespace, system: System) -> list[dict[str, Any]]:
+    faults = [f"{one}: {_RULE}" for one in arguments.sources if not any(f.fullmatch(one) for f in _FORMS.values())]
+    if arguments.secret and not _SECRET.fullmatch(arguments.secret):
+        rule = "must be the ARN of a secret, arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME; never the token"
+        faults.append(f"--secret: {rule}")  # not repeated: it may be the token
+    if arguments.local_dir and len(arguments.sources) > 1:
+        faults.append("--local-dir: is for one SOURCE. Hint: run the command for each")
+    if system.scheduler != "slurm":
+        faults.append(f'scheduler = "{system.scheduler}": downloads are jobs of Slurm. Hint: name a system of Slurm')
+    for name, default in HOSTS.items():
+        value = os.environ.get(name) or default
+        if not re.fullmatch(r"https?://[^\s@]+", value):
+            faults.append(f"{name}: must be an address of http or https without a user. Hint: correct the variable")
+    if faults:
+        raise InputError(faults)
+    return [_spec(source, arguments, system) for source in dict.fromkeys(arguments.sources)]
+
+
+def _spec(source: str, arguments: argparse.Namespace, system: System) -> dict[str, Any]:
+    """Return what fetch.py reads: data, of which nothing becomes shell."""
+    hub = _FORMS["hf"].fullmatch(source)
+    match = hub or _FORMS["ngc"].fullmatch(source)
+    if match is None:
+        raise ValueError(source)
+    kind = ("datasets" if hub["kind"] else "models") if hub else "ngc"
+    repository, revision = match["repository"], match["revision"] or "main"
+    install = Path(system.values["install_path"]).absolute()
+    home = Path(system.values.get("hf_home_path") or install / "huggingface").absolute()
+    cached = home / "hub" / "--".join((kind, *repository.split("/")))
+    model = install / f"{repository.rsplit('/', 1)[-1]}_v{revision}"
+    hosts = {name: os.environ.get(name) or default for name, default in HOSTS.items()}
+    return {
+        "source": source,
+        "kind": kind,
+        "repository": repository,
+        "revision": revision,
+        "include": arguments.include,
+        "folder": str(arguments.local_dir.absolute() if arguments.local_dir else cached if hub else model),
+        "plain": bool(arguments.local_dir) or not hub,
+        "secret": arguments.secret,
+        "endpoint": hosts["HF_ENDPOINT" if hub else "NGC_CLI_API_URL"],
+        "login": hosts["NGC_CLI_AUTH_URL"],
+    }
+
+
+def _name_of(spec: Mapping[str, Any]) -> str:
+    """Return the name of the job and of its folder: one for each repository and place."""
+    return f"{Path(spec['folder']).name}-{'--'.join((spec['kind'], *spec['repository'].split('/')))}"
+
+
+def _script(spec: Mapping[str, Any], where: Path, partition: str | None, system: Mapping[str, Any]) -> str:
+    options = {
+        "job-name": f"download-{_name_of(spec)}",
+        "output": str(where / LOG).replace("%", "%%"),
+        "partition": partition or system["default_partition"],
+        **({"account": system["account"]} if system.get("account") else {}),
+        "nodes": "1",
+        "ntasks": "1",
+        "open-mode": "append",
+        "export": "NONE",
+        "dependency": "singleton",
+    }
+    lines = [f"#SBATCH --{name}={batch_value(value)}" for name, value in options.items()]
+    lines += ["#SBATCH --requeue", *(f"#SBATCH {one}" for one in system["extra_sbatch_args"])]
+    head = ["#!/bin/bash", f"# Downloads {spec['source']}. Safe to run again: it goes on where it ended.", *lines]
+    return "\n".join(
+        [*head, "", shlex.join(["exec", "/usr/bin/python3", "-I", str(where / PROGRAM), str(where / SPEC)]), ""]
+    )
+
+
+def _submit(spec: Mapping[str, Any], where: Path, script: str, wait: bool) -> subprocess.Popen[str] | None:
+    """Write the job's files and submit it. With `wait` the process of sbatch is returned, which ends with the job."""
+    where.mkdir(parents=True, exist_ok=True)
+    write_whole(where / PROGRAM, files("acceptance.cloudai").joinpath(PROGRAM).read_text("utf-8"))
+    write_whole(where / SPEC, json.dumps(spec, indent=1) + "\n")
+    write_whole(where / SCRIPT, script)
+    environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '/usr/bin:/bin')}:/opt/slurm/bin"}
+    argv = ["sbatch", "--parsable", *(["--wait"] if wait else []), str(where / SCRIPT)]
+    if wait:
+        print(f"{spec['source']}: submitted, waiting: tail -f {where / LOG}", flush=True)
+        try:
+            return subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment, text=True
+            )
+        except FileNotFoundError:
+            raise ExternalError("sbatch: is not on this machine's PATH. Hint: run it on the head node") from None
+    missing = ". Hint: run it on the head node"
+    job = call(argv, _SUBMIT_S, missing, "Hint: sinfo shows the partitions", environment, "sbatch").partition(";")[0]
+    print(f"{spec['source']}: submitted: job {job.strip()}, tail -f {where / LOG}", flush=True)
+    return None
+
+
+def _ended_well(spec: Mapping[str, Any], where: Path, job: subprocess.Popen[str]) -> bool:
+    code = job.wait()
+    log = where / LOG
+    said = log.read_text("utf-8", "replace").splitlines() if log.is_file() else []
+    well = code == 0 and complete(spec) is not None
+    print(said[-1] if said else f"{spec['source']}: sbatch ended with {code}, and {log} is not there", flush=True)
+    if not well and said:
+        print(f"{spec['source']}: not complete: no {COMPLETE} in {spec['folder']}; {log} says why", flush=True)
+    return well

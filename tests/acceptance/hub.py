@@ -1,0 +1,219 @@
+"""Stand-ins on the loopback interface: a Hub of Hugging Face, its host of large files, and NVIDIA's registry of models.
+
+They answer as the real ones as far as huggingface_hub 2.4.0 and ngcsdk 4.37.0 read the answers: the list of files with
+sizes and checksums, redirects to the other host with X-Linked-Size and X-Linked-ETag, ranges, the error codes in
+X-Error-Code. The host of large files refuses a request that has a token besides its signature, as S3 does.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+COMMIT = "c" * 40
+TOKEN, OTHER, KEY = "hf_goodTokenOfTheTest", "hf_tokenWithoutAccess", "bGVnYWN5LWtleS1vZi10aGUtdGVzdA=="
+BEARER = "short-lived"
+SMALL = 1000  # bytes from which on a file is kept by the other host
+
+
+@dataclass
+class Hub:
+    """What the stand-ins have and do. files: of every repository; cut: bytes after which each answer ends."""
+
+    files: dict[str, bytes]
+    gated: bool = False
+    cut: int = 0
+    wrong: bool = False  # other data of the same size
+    longer: bool = False
+    ranges: bool = True
+    slow: threading.Event | None = None  # set when a large file is half sent; then the answer waits for `go`
+    go: threading.Event = field(default_factory=threading.Event)
+    url: str = ""
+    data_url: str = ""
+    asked: list[tuple[str, str, str]] = field(default_factory=list)  # path, range, authorization
+
+    def sent(self) -> list[str]:
+        """The large files that were asked for, with the range."""
+        return [f"{path} {ranges}".strip() for path, ranges, _ in self.asked if path.startswith("/data/")]
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _git(data: bytes) -> str:
+    return hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()  # noqa: S324 - as git does
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: Hub
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        address = urllib.parse.urlsplit(self.path)
+        path = urllib.parse.unquote(address.path)
+        self.hub.asked.append((path, self.headers.get("Range", ""), self.headers.get("Authorization", "")))
+        for pattern, do in self.ROADS:
+            match = re.fullmatch(pattern, path)
+            if match:
+                do(self, match, urllib.parse.parse_qs(address.query))
+                return
+        self.answer(404, b"")
+
+    def answer(self, code: int, body: bytes, **headers: str) -> None:
+        self.send_response(code)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def refused(self, repository: str, *, gated: bool = False) -> bool:
+        """Answer as the Hub does to who may not read a repository: 401 for strangers, also if it does not exist.
+
+        Who has no access to a gated repository may see the list of its files.
+        """
+        said = self.headers.get("Authorization", "")
+        if said and said not in (f"Bearer {TOKEN}", f"Bearer {OTHER}"):
+            self.answer(401, b"", X_Error_Message="Invalid credentials in Authorization header")
+        elif "missing" in repository:
+            self.answer(404 if said else 401, b"", X_Error_Code="RepoNotFound")
+        elif gated and said != f"Bearer {TOKEN}":
+            self.answer(403 if said else 401, b"", X_Error_Code="GatedRepo")
+        else:
+            return False
+        return True
+
+    def list_hub(self, match: re.Match[str], query: dict[str, list[str]]) -> None:
+        if self.refused(match[2]):
+            return
+        if match[3] not in (None, "main", COMMIT):
+            self.answer(404, b"", X_Error_Code="RevisionNotFound")
+            return
+        siblings = []
+        for path, data in self.hub.files.items():
+            one: dict[str, Any] = {"rfilename": path}
+            if query.get("blobs"):
+                one |= {"size": len(data), "blobId": _git(data)}
+                if len(data) >= SMALL:
+                    one["lfs"] = {"sha256": _sha256(data), "size": len(data), "pointerSize": 130}
+            siblings.append(one)
+        body = {"id": match[2], "sha": COMMIT, "siblings": siblings, "private": False, "tags": [], "downloads": 0}
+        self.answer(200, json.dumps(body).encode(), Content_Type="application/json")
+
+    def resolve(self, match: re.Match[str], _: dict[str, list[str]]) -> None:
+        if self.refused(match[2], gated=self.hub.gated):
+            return
+        data = self.hub.files.get(match[4])
+        if data is None:
+            self.answer(404, b"", X_Error_Code="EntryNotFound")
+        elif len(data) < SMALL:
+            self.answer(200, data, ETag=f'"{_git(data)}"', X_Repo_Commit=COMMIT)
+        else:
+            headers = {"X_Repo_Commit": COMMIT, "X_Linked_Size": str(len(data)), "X_Linked_ETag": f'"{_sha256(data)}"'}
+            self.answer(302, b"", Location=f"{self.hub.data_url}/data/{match[4]}?X-Amz-Signature=s", **headers)
+
+    def send_data(self, match: re.Match[str], query: dict[str, list[str]]) -> None:
+        hub, data = self.hub, self.hub.files[match[1]]
+        if self.headers.get("Authorization") or "X-Amz-Signature" not in query:
+            self.answer(400 if self.headers.get("Authorization") else 403, b"")
+            return
+        if hub.wrong:
+            data = b"x" * len(data)
+        if hub.longer:
+            data += b"x"
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")) if hub.ranges else None
+        start = int(asked[1]) if asked else 0
+        self.send_response(206 if asked else 200)
+        if asked:
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(data) - start))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        half = start + (hub.cut or (len(data) - start) // 2)
+        self.wfile.write(data[start:half])
+        self.wfile.flush()
+        if hub.slow and not hub.go.is_set():
+            hub.slow.set()
+            hub.go.wait(60)
+        if hub.cut and half < len(data):
+            self.close_connection = True
+            return
+        self.wfile.write(data[half:])
+
+    def login(self, _: re.Match[str], query: dict[str, list[str]]) -> None:
+        pair = base64.b64encode(f"$oauthtoken:{KEY}".encode()).decode()
+        good = self.headers.get("Authorization") == f"Basic {pair}"
+        scopes = query.get("scope") == ["group/ngc:nim", "group/ngc:nim/deepseek-ai"] and query.get("service") == [
+            "ngc"
+        ]
+        self.answer(200 if good and scopes else 401, json.dumps({"token": BEARER, "expires_in": 300}).encode())
+
+    def ngc_refused(self) -> bool:
+        if self.headers.get("Authorization") != f"Bearer {BEARER}":
+            self.answer(401, b"{}")
+            return True
+        return False
+
+    def list_ngc(self, match: re.Match[str], query: dict[str, list[str]]) -> None:
+        if self.ngc_refused():
+            return
+        if match[1] != "hf-1-fp8":
+            self.answer(412 if match[1] == "terms" else 404, b"{}")
+            return
+        page = int(query.get("page-number", ["0"])[0])
+        path, data = list(self.hub.files.items())[page]  # one file a page
+        checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        entry = {"path": path, "sizeInBytes": len(data), "sha256_base64": checksum}
+        pages = {"totalPages": len(self.hub.files), "totalResults": len(self.hub.files), "size": 1}
+        self.answer(200, json.dumps({"modelFiles": [entry], "paginationInfo": pages}).encode())
+
+    def address_ngc(self, _: re.Match[str], query: dict[str, list[str]]) -> None:
+        if not self.ngc_refused():
+            url = f"{self.hub.data_url}/data/{urllib.parse.quote(query['path'][0])}?X-Amz-Signature=s"
+            self.answer(200, json.dumps({"urls": [url], "filepath": query["path"]}).encode())
+
+    ROADS = (
+        (r"/api/(models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", list_hub),
+        (r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", resolve),
+        (r"/data/(.+)", send_data),
+        (r"/token", login),
+        (r"/v2/org/nim/team/deepseek-ai/models/r1/versions/([^/]+)/files", list_ngc),
+        (r"/v2/org/nim/team/deepseek-ai/models/r1/hf-1-fp8/files", address_ngc),
+    )
+
+
+@contextmanager
+def running(hub: Hub) -> Iterator[Hub]:
+    """Serve what `hub` has, the large files at another port."""
+    handler = type("Handler", (_Handler,), {"hub": hub})
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), handler) for _ in range(2)]
+    hub.url, hub.data_url = (f"http://127.0.0.1:{one.server_address[1]}" for one in servers)
+    threads = [threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.05}) for one in servers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield hub
+    finally:
+        hub.go.set()
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,406 @@
+"""`acceptance download` with stand-ins of the Hub and of NGC: the program by itself, and as a job of a real Slurm."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acceptance_runs import REPOSITORY, LoopbackSlurm
+from hub import COMMIT, KEY, OTHER, TOKEN, Hub, running
+
+from acceptance.cli import main
+from acceptance.cloudai import fetch
+
+LARGE, SMALL = os.urandom(300_000), b'{"a": 1}'
+FILES = {"config.json": SMALL, "sub/model 1.safetensors": LARGE, "train/00.zst": b"z" * 2000}
+ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:hub-AbCdEf"
+SYSTEM = """name = "s"
+scheduler = "slurm"
+install_path = "{folder}/install"
+output_path = "{folder}/out"
+default_partition = "train"
+extra_sbatch_args = ["--export=PATH"]
+[[partitions]]
+name = "train"
+"""
+# Stands in for the AWS CLI: notes its arguments, prints the token.
+AWS = '#!/bin/bash\necho "$*" >>"$(dirname "$0")/arguments"\n{}\n'
+
+Spec = Callable[..., str]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    monkeypatch.setattr(fetch, "_PAUSE_S", 0.01)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with running(Hub(dict(FILES))) as hub:
+        yield hub
+
+
+@pytest.fixture
+def spec(hub: Hub, tmp_path: Path) -> Spec:
+    """Write a specification as `acceptance download` does; `changes` replace its keys."""
+
+    def write(**changes: Any) -> str:
+        values = {
+            "source": "hf://org/name",
+            "kind": "models",
+            "repository": "org/name",
+            "revision": "main",
+            "include": [],
+            "folder": str(tmp_path / "models--org--name"),
+            "plain": False,
+            "secret": "",
+            "endpoint": hub.url,
+            "login": hub.url,
+            **changes,
+        }
+        path = tmp_path / "spec.json"
+        path.write_text(json.dumps(values))
+        return str(path)
+
+    return write
+
+
+def log_in(tmp_path: Path, token: str, path: str = ".cache/huggingface/token") -> None:
+    file = tmp_path / "home" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(token)
+
+
+def put_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> Path:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/aws").write_text(AWS.format(does))
+    (tmp_path / "bin/aws").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return tmp_path / "bin/arguments"
+
+
+def test_the_cache_of_hugging_face_twice(hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture) -> None:
+    """The layout is that of huggingface_hub, which finds the files by refs and snapshots."""
+    assert fetch.main([spec()]) == 0
+    assert (
+        capsys.readouterr().out.splitlines()[-1].endswith(f"complete: 3 files, 0.3 MB in {tmp_path}/models--org--name")
+    )
+    folder = tmp_path / "models--org--name"
+    assert (folder / "refs/main").read_text() == COMMIT
+    for path, data in FILES.items():
+        name = folder / "snapshots" / COMMIT / path
+        assert name.is_symlink()
+        assert name.read_bytes() == data
+        assert name.resolve().parent == folder / "blobs"
+    assert not list(folder.rglob("*.incomplete"))
+    hub.asked.clear()
+    assert fetch.main([spec()]) == 0
+    assert capsys.readouterr().out == f"hf://org/name: is complete: {folder}\n"
+    assert hub.asked == []
+
+
+def test_plain_files_of_a_dataset_and_more_of_them_later(hub: Hub, spec: Spec, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"kind": "datasets", "plain": True, "folder": str(tmp_path / "pile")}
+    assert fetch.main([spec(include=["train/*"], **changes)]) == 0
+    assert [path.name for path in (tmp_path / "pile").rglob("*.*") if path.name[0] != "."] == ["00.zst"]
+    assert any(path == "/datasets/org/name/resolve/" + COMMIT + "/train/00.zst" for path, _, _ in hub.asked)
+    hub.asked.clear()
+    assert fetch.main([spec(**changes)]) == 0
+    assert hub.sent() == ["/data/sub/model 1.safetensors"]
+    (tmp_path / "pile/train/00.zst").write_bytes(b"cut")  # no note of it makes up for the file
+    assert fetch.main([spec(**changes)]) == 0
+    assert (tmp_path / "pile/train/00.zst").read_bytes() == FILES["train/00.zst"]
+
+
+def test_a_killed_download_goes_on(hub: Hub, spec: Spec, tmp_path: Path) -> None:
+    hub.files = {"model.safetensors": LARGE}
+    hub.slow = threading.Event()
+    argv = [sys.executable, "-I", str(REPOSITORY / "acceptance/cloudai/fetch.py"), spec()]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+    part = tmp_path / "models--org--name/blobs"
+    try:
+        assert hub.slow.wait(60)
+        until = time.monotonic() + 60
+        while not sum(path.stat().st_size for path in part.glob("*.incomplete")):
+            assert time.monotonic() < until
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    hub.go.set()
+    left = sum(path.stat().st_size for path in part.glob("*.incomplete"))
+    assert not (tmp_path / "models--org--name" / fetch.COMPLETE).exists()
+    hub.asked.clear()
+    assert fetch.main([spec()]) == 0
+    assert hub.sent() == [f"/data/model.safetensors bytes={left}-"]
+    assert (tmp_path / f"models--org--name/snapshots/{COMMIT}/model.safetensors").read_bytes() == LARGE
+
+
+def test_a_connection_that_breaks_goes_on(hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture) -> None:
+    hub.cut = 100_000
+    assert fetch.main([spec()]) == 0
+    ranges = [one for one in hub.sent() if "bytes=" in one]
+    assert ranges == [f"/data/sub/model 1.safetensors bytes={start}-" for start in (100_000, 200_000)]
+    shutil.rmtree(tmp_path / "models--org--name")
+    hub.ranges = False  # a host that always sends all of it
+    assert fetch.main([spec()]) == 3
+    said = "sub/model 1.safetensors: the answer ended after 100000 of 300000 bytes (5 tries). Hint: run it again: it goes on"
+    assert capsys.readouterr().err == f"acceptance download: {said}\n"
+    hub.cut = 0
+    assert fetch.main([spec()]) == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"), [("wrong", "its sha256 checksum is "), ("longer", "is larger than the 300000")]
+)
+def test_other_data_than_stated_is_not_kept(
+    fault: str, rule: str, hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture
+) -> None:
+    hub.files = {"model.safetensors": LARGE}
+    setattr(hub, fault, True)
+    assert fetch.main([spec()]) == 3
+    assert capsys.readouterr().err.startswith(f"acceptance download: model.safetensors: {rule}")
+    assert [path for path in (tmp_path / "models--org--name/blobs").iterdir() if path.stat().st_size] == []
+    setattr(hub, fault, False)
+    assert fetch.main([spec()]) == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "changes", "words"),
+    [
+        ("", {"repository": "org/missing"}, "does not exist, or is private (HTTP 401). Hint: is the name right? give"),
+        (
+            TOKEN,
+            {"repository": "org/missing"},
+            "does not exist, or is private (HTTP 404). Hint: is the name right? its",
+        ),
+        ("hf_bad", {}, "refused the token of ~/.cache/huggingface/token (HTTP 401). Hint: is it valid?"),
+        (
+            "",
+            {"gated": True},
+            "is gated, and there is no token (HTTP 401). Hint: ask for access on its page; give --secr",
+        ),
+        (
+            OTHER,
+            {"gated": True},
+            "is gated, and the account of the token has no access (HTTP 403). Hint: ask for access",
+        ),
+        ("", {"revision": "v9"}, "has no revision 'v9' (HTTP 404). Hint: correct it"),
+        ("", {"include": ["*.gguf"]}, "hf://org/name: no file of its 3 matches *.gguf. Hint: correct it"),
+        (
+            "two words",
+            {},
+            "~/.cache/huggingface/token: is no token: one word of letters, digits and +/=_.:,@%^~- is ex",
+        ),
+        ("", {"outside": True}, "names a file '../x', which would be outside of its folder: refused"),
+        (
+            "",
+            {"endpoint": "http://127.0.0.1:1"},
+            "127.0.0.1:1 cannot be reached ([Errno 111] Connection refused) (5 tr",
+        ),
+    ],
+)
+def test_one_message_for_each_fault(
+    token: str, changes: dict[str, Any], words: str, hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture
+) -> None:
+    hub.gated = changes.pop("gated", False)
+    hub.files |= {"../x": SMALL} if changes.pop("outside", False) else {}
+    if token:
+        log_in(tmp_path, token)
+    assert fetch.main([spec(**changes)]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert words in lines[0]
+    assert not token or token not in lines[0]
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_token_goes_to_the_hub_only(hub: Hub, spec: Spec, tmp_path: Path) -> None:
+    hub.gated = True
+    log_in(tmp_path, f"{TOKEN}\n")
+    assert fetch.main([spec()]) == 0
+    assert {said for path, _, said in hub.asked if path.startswith("/data/")} == {""}
+
+
+@pytest.mark.hosts
+def test_a_full_file_system(hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(full)], check=True)
+    try:
+        hub.files = {"a": LARGE, "b": LARGE}
+        assert fetch.main([spec(folder=str(full / "x"))]) == 3
+        assert capsys.readouterr().err.startswith(
+            f"acceptance download: {full}/x: needs 0.6 MB more, and 0.4 MB are free"
+        )
+        assert hub.sent() == []
+        hub.files, hub.slow = {"a": LARGE}, threading.Event()
+
+        def fill() -> None:
+            assert hub.slow is not None
+            hub.slow.wait(60)
+            (full / "other").write_bytes(b"x" * 200_000)
+            hub.go.set()
+
+        other = threading.Thread(target=fill)
+        other.start()
+        assert fetch.main([spec(folder=str(full / "x"))]) == 3
+        other.join()
+        said = f"{full}/x: No space left on device. Hint: make room, and run it again: it goes on"
+        assert capsys.readouterr().err == f"acceptance download: {said}\n"
+        (full / "other").unlink()
+        assert fetch.main([spec(folder=str(full / "x"))]) == 0
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+
+
+def test_two_at_once(spec: Spec, tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "models--org--name"
+    folder.mkdir()
+    with (folder / fetch.LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert fetch.main([spec()]) == 3
+    said = f"acceptance download: {folder}: another download writes into it. Hint: squeue shows it; wait for it\n"
+    assert capsys.readouterr().err == said
+
+
+def ngc(**changes: Any) -> dict[str, Any]:
+    names = {
+        "kind": "ngc",
+        "repository": "nim/deepseek-ai/r1",
+        "revision": "hf-1-fp8",
+        "plain": True,
+        "source": "ngc://x",
+    }
+    return {**names, **changes}
+
+
+def test_a_model_of_ngc(hub: Hub, spec: Spec, tmp_path: Path) -> None:
+    """The list has a page for each file; the key is exchanged for a token; signed addresses get neither."""
+    log_in(tmp_path, f"[CURRENT]\napikey = {KEY}\norg = nim\n", ".ngc/config")
+    assert fetch.main([spec(**ngc(folder=str(tmp_path / "r1_vhf-1-fp8")))]) == 0
+    for path, data in FILES.items():
+        assert (tmp_path / "r1_vhf-1-fp8" / path).read_bytes() == data
+    assert sum(path == "/token" for path, _, _ in hub.asked) == 1
+    assert {said for path, _, said in hub.asked if path.startswith("/data/")} == {""}
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "words"),
+    [
+        (
+            "",
+            {},
+            "nim/deepseek-ai/r1:hf-1-fp8: needs a key (HTTP 401). Hint: give --secret ARN, or log in with `ngc con",
+        ),
+        (
+            "bad",
+            {},
+            "refused the key of ~/.ngc/config (HTTP 401). Hint: is it valid, and may its organization download",
+        ),
+        (
+            KEY,
+            {"revision": "none"},
+            "nim/deepseek-ai/r1:none: does not exist in NGC (HTTP 404). Hint: are name and ver",
+        ),
+        (KEY, {"revision": "terms"}, "its terms are not accepted (HTTP 412). Hint: accept them on its page of NGC"),
+    ],
+)
+def test_what_ngc_refuses(
+    key: str, changes: dict[str, str], words: str, spec: Spec, tmp_path: Path, capsys: Capture
+) -> None:
+    log_in(tmp_path, f"[CURRENT]\napikey = {key}\n", ".ngc/config")
+    assert fetch.main([spec(**ngc(**changes))]) == 3
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        (
+            "echo 'An error occurred (AccessDeniedException)' >&2; exit 254",
+            "cannot be read: An error occurred (AccessDe",
+        ),
+        ("true", f"{ARN}: is empty. Hint: put the token into it"),
+        ("""echo '{"token": "x"}'""", f"{ARN}: is no token: one word of"),
+        ("echo hf_bad", f"refused the token of {ARN} (HTTP 401)"),
+    ],
+)
+def test_secrets_that_are_no_token(
+    does: str, words: str, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    put_aws(tmp_path, monkeypatch, does)
+    assert fetch.main([spec(secret=ARN)]) == 3
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["org/name"],
+            "org/name: must be hf://ORG/MODEL, hf://datasets/ORG/NAME (each with @REVISION) or ngc://ORG/TEAM",
+        ),
+        (["hf://org/$(id)"], "hf://org/$(id): must be hf://"),
+        (["hf://org/name@../x"], "hf://org/name@../x: must be hf://"),
+        (
+            ["hf://a/b", "--secret", "hf_token"],
+            "--secret: must be the ARN of a secret, arn:aws:secretsmanager:REGION:ACC",
+        ),
+        (
+            ["hf://a/b", "hf://a/c", "--local-dir", "d"],
+            "--local-dir: is for one SOURCE. Hint: run the command for each",
+        ),
+        (["hf://a/b", "--system-config", "none"], "none: "),
+    ],
+)
+def test_misuse(words: list[str], message: str, tmp_path: Path, capsys: Capture) -> None:
+    system = tmp_path / "system.toml"
+    system.write_text(SYSTEM.format(folder=tmp_path))
+    assert main(["download", "--system-config", str(system), *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "hf_token" not in said
+    assert not (tmp_path / "install").exists()
+
+
+@pytest.mark.hosts
+def test_a_job_of_slurm_with_a_secret(
+    hub: Hub, slurm: LoopbackSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """dry-run prints the script that is submitted; the token is in no file, argument or record of Slurm."""
+    slurm.wait_idle()
+    hub.gated = True
+    arguments = put_aws(tmp_path, monkeypatch, f"printf '%s\\n' {TOKEN[:5]}''{TOKEN[5:]}")
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    (tmp_path / "system.toml").write_text(SYSTEM.format(folder=tmp_path))
+    argv = ["download", "--system-config", str(tmp_path / "system.toml"), "hf://org/name", "--secret", ARN]
+    assert main([*argv, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert not (tmp_path / "install").exists()
+    assert main([*argv, "--wait"]) == 0
+    folder = tmp_path / "install/huggingface/hub/models--org--name"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"hf://org/name: complete: 3 files, 0.3 MB in {folder}"
+    where = next((tmp_path / "install/.slipway/downloads").iterdir())
+    assert shown == f"# {where}/download.sh\n{(where / 'download.sh').read_text()}"
+    region = "--region eu-west-1 --query SecretString --output text"
+    assert arguments.read_text() == f"secretsmanager get-secret-value --secret-id {ARN} {region}\n"
+    found = subprocess.run(["grep", "-rlF", TOKEN, str(tmp_path), str(slurm.root)], capture_output=True, check=False)
+    assert found.stdout == b""
+    assert main(argv) == 0
+    assert capsys.readouterr().out == f"hf://org/name: is complete: {folder}\n"
+    hub.gated = False
+    assert main([*argv[:3], "hf://org/missing", "--wait"]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert "does not exist, or is private (HTTP 401)" in lines[-2]
+    assert lines[-1].startswith("hf://org/missing: not complete: no .slipway-complete.json in ")
