@@ -27,7 +27,7 @@ def throughput(device: Any, options: Options) -> dict[str, Any]:
             network = network.half().to(memory_format=torch.channels_last) if name == "resnet50" else network.half()
             for batch in _batches(name, options):
                 inputs = _inputs(name, batch, device, options).half()
-                rate = speed(device, _work(network, inputs, device), options, brief=options.quick and batch == 1)
+                rate = speed(device, _work(network, inputs, device), options, brief=batch == 1)
                 row = {"model": name, "batch": batch, "per_s": batch * rate.per_s, "unit": unit, "cosine": cosine}
                 models.append({**row, "close": cosine > CLOSE})
     torch.backends.cudnn.benchmark = False

@@ -45,7 +45,7 @@ def bandwidth(device: Any, options: Options) -> dict[str, Any]:
     rates: dict[str, float] = {}
     wrong = []
     for name, (work, size_moved, right) in works.items():
-        rates[name] = size_moved * speed(device, work, options, brief=options.quick).per_s / 1e9
+        rates[name] = size_moved * speed(device, work, options, brief=True).per_s / 1e9
         synchronize(device)
         if not bool(right()):
             wrong.append(name)
