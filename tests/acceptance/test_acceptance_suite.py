@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from acceptance_runs import REPOSITORY
 from recorded import run_directory
-from suite_reports import ALL_REDUCE, SLOW, STORAGE, of_eight, recorded, whole, write_reports
+from suite_reports import ALL_REDUCE, RECORDED, SLOW, STORAGE, of_eight, recorded, whole, write_reports
 
 from acceptance.cli import main
 from acceptance.errors import InputError
@@ -27,6 +27,7 @@ from acceptance.report.junit import render_junit
 from acceptance.report.page import render_page
 from acceptance.report.summary import render_summary
 from acceptance.scenario.model import FileSystem
+from gpusuite.ddp_tests import COLLECTIVES
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads((REPOSITORY / "acceptance/report/report.schema.json").read_text()))
 
@@ -66,6 +67,16 @@ def test_the_recorded_h200(tmp_path: Path) -> None:
     assert report.verdict == "accepted"
     causes = {test.name: test.cause for test in report.tests if test.verdict == "not measured"}
     assert causes == {"peers": "one GPU: there is no other to copy to"}
+
+
+def test_two_real_gpus(tmp_path: Path) -> None:
+    """The whole suite on two H200: every test passed, and the page has each figure."""
+    run = json.loads((RECORDED.parent / "h200x2-full.json").read_text())
+    report = read_suite(write_reports(tmp_path, run_all_result=run))
+    assert (report.verdict, {test.verdict for test in report.tests}) == ("accepted", {"pass"})
+    assert {one.collective for one in report.collectives if one.size_bytes == 8 << 30} == set(COLLECTIVES)
+    assert [(one.source, one.target) for one in report.peers["vm"]] == [(0, 1), (1, 0)]
+    assert [one.gpu for one in report.watched] == [0, 1]
 
 
 def test_what_was_not_run_is_not_good(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gpusuite.checks import check_samples, check_stage, droop, vote
 from gpusuite.judgement import Check, confirmed, judge, judge_nodes
 from gpusuite.limits import find_limit, known_limits, model_of
 from gpusuite.outliers import gap_of_two, slow_ones
-from gpusuite.readings import Reading, pair_readings, readings_of
+from gpusuite.readings import Reading, figures, pair_readings, readings_of
 from gpusuite.smi import Sample, parse, slowdowns
 
 DATA = Path(__file__).parent / "data"
@@ -301,15 +301,15 @@ def test_a_link_that_is_narrower_than_its_peers_is_named() -> None:
 
 
 def two_gpus() -> dict[str, Any]:
-    """Two H200 with 18 NVLinks between them: the whole suite with --quick (docs/measurements.md)."""
-    parts: dict[str, Any] = json.loads((DATA / "h200x2-quick.json").read_text())["parts"]
+    """Two H200 with 18 NVLinks between them: the whole suite without --quick (docs/measurements.md)."""
+    parts: dict[str, Any] = json.loads((DATA / "h200x2-full.json").read_text())["parts"]
     return {name: part["report"] for name, part in parts.items()}
 
 
 def test_the_recorded_reports_of_two_real_gpus_are_good() -> None:
     report = two_gpus()["gpu_tests"]
     pairs = pair_readings(report)
-    assert [(one.gpu, one.kind, round(one.value)) for one in pairs] == [(0, "peer", 387), (1, "peer", 386)]
+    assert [(one.gpu, one.kind, round(one.value)) for one in pairs] == [(0, "peer", 395), (1, "peer", 395)]
     assert pairs[0].where == "vm gpu 0 (0000:00:06 to gpu 1 0000:00:07)"
     outcomes = {one.outcome for one in judge(readings_of(report)) + judge(pairs)}
     assert outcomes == {"pass", "no limit"}
@@ -318,8 +318,9 @@ def test_the_recorded_reports_of_two_real_gpus_are_good() -> None:
     for stage, results in report["stages"].items():
         checks = check_stage(stage, {int(gpu): one for gpu, one in results.items()}, str)
         assert [one.outcome for one in checks] == ["pass"], stage
-    other_card = json.loads((DATA / "h200-quick.json").read_text())["stages"]["screen"]["0"]["hashes"]
+    other_card = json.loads((DATA / "h200-full.json").read_text())["stages"]["screen"]["0"]["hashes"]
     hashes = {int(gpu): one["hashes"] for gpu, one in report["stages"]["screen"].items()}
+    assert len(other_card) == len(hashes[0]) == 32
     assert vote({**hashes, 2: other_card}, str) == []
 
 
@@ -335,11 +336,33 @@ def test_a_fault_in_the_record_of_two_gpus_is_found() -> None:
     assert "disagree in fp16 0, and no majority says which is wrong" in vote(hashes, str)[0].message
 
 
+def test_two_real_gpus_one_of_them_slow_on_purpose() -> None:
+    """`--inject slow:1`: measured twice, every rate of GPU 1 is below its limit; GPU 0 is judged good beside it."""
+    report = json.loads((DATA / "h200x2-slow.json").read_text())
+    bad = [one for one in judge(readings_of(report)) if one.outcome in ("warn", "fail")]
+    assert {one.gpu for one in bad} == {1}
+    rates = {"memory copy", "memory triad", "host to device", "device to host"}
+    assert {one.metric for one in bad if one.outcome == "fail"} == rates
+    failures = [one.message for one in bad if one.outcome == "fail"]
+    assert sorted(failures) == sorted(report["failures"])
+    assert {metric for _, metric, _, _ in figures("memory", report["stages"]["memory"]["1"]["repeated"])} == rates
+
+
+def test_two_real_gpus_one_of_them_flips_bits_on_purpose() -> None:
+    """`--inject flip:1`: GPU 1 alone differs from itself; the two together cannot say which is right."""
+    report = json.loads((DATA / "h200x2-flip.json").read_text())
+    results = {int(gpu): one for gpu, one in report["stages"]["screen"].items()}
+    checks = check_stage("screen", results, lambda gpu: f"vm gpu {gpu} (0000:00:0{6 + gpu})")
+    assert [one.message for one in checks] == report["failures"]
+    assert [one.gpu for one in checks] == [1, None]
+
+
 def test_the_recorded_collectives_of_two_real_gpus() -> None:
     """Bus bandwidth is as nccl-tests defines it, and the groups' reports of trainings are good."""
     reports = two_gpus()
     rows = reports["ddp_tests"]["allreduce"] + reports["ddp_tests"]["collectives"]
     assert {(one["collective"], one["ok"], one["wrong"]) for one in rows} == {(name, True, 0) for name in FACTORS}
+    assert {one["bytes"] for one in rows} == {1 << 20, 64 << 20, 1 << 30, 8 << 30}
     for one in rows:
         assert one["busbw_gb_per_s"] == pytest.approx(FACTORS[one["collective"]] * one["algbw_gb_per_s"], rel=1e-4)
         assert one["algbw_gb_per_s"] == pytest.approx(one["bytes"] / one["time_us"] / 1000, rel=1e-4)
