@@ -199,7 +199,7 @@ def _read_tests(path: Path, arguments: argparse.Namespace) -> tuple[System, list
         faults.append(f"{arguments.tests_dir}: has no test. Hint: give the folder of CloudAI's test files")
     if faults:
         raise InputError(faults)
-    return tree.systems[0], [definition(test.fields) for test in tree.tests]
+    return tree.systems[0], [definition(test.fields, test.template) for test in tree.tests]
 
 
 def _not_a_system(tree: Tree, path: Path) -> Iterator[str]:
@@ -368,5 +368,6 @@ def print_remarks(remarks: Remarks) -> None:
 def _summary(tree: Tree) -> str:
     kinds = list(tree.kinds.values())
     counts = [plural(kinds.count(kind), kind) for kind in ("system", "test", "scenario")]
+    counts += [plural(kinds.count("template"), "own template")] if "template" in kinds else []
     remarks = tree.remarks
     return f"{', '.join(counts)}: {plural(len(remarks.errors), 'error')}, {plural(len(remarks.warnings), 'warning')}"

@@ -63,7 +63,7 @@ class Command:
 
 def option_words(test: TestDefinition) -> list[str]:
     """Return `extra_cmd_args` as words: an empty value is a flag."""
-    separate = TEMPLATES[test.template].separate_values
+    separate = "own" in test.other or TEMPLATES[test.template].separate_values
     result: list[str] = []
     for name, value in test.options.items():
         result += [name] if value == "" else [name, value] if separate else [f"{name}={value}"]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from acceptance.cloudai.notes import Notes, read_notes
-from acceptance.cloudai.results import results_of
+from acceptance.cloudai.own import own_results
+from acceptance.cloudai.results import Results, results_of
 from acceptance.cloudai.script import NOTES
 from acceptance.cloudai.stored import NEVER, StoredJob, StoredPlan
 from acceptance.limits import Check, worst
@@ -51,11 +52,15 @@ class Judge:
             checks = self._checks(job, record, notes, log)
         scenario, test = self._scenario(job), Test(job.path, "", 0, 0, 1, 0, 0, 0)
         report = measured_report(scenario, test, record, JudgedLog(log, tuple(checks)))
-        figures, more = results_of(template, self.folder / job.path) if _done(record) and reason is None else ([], [])
+        figures, more = self._results(job) if _done(record) and reason is None else ([], [])
         verdict = "not run" if record is None or record.outcome is None else report.verdict
         checks = [*report.checks, *more]
         verdict = verdict if verdict == "not run" else worst([check.outcome for check in checks])
         return replace(report, verdict=verdict, checks=tuple(checks), figures=tuple(figures))
+
+    def _results(self, job: StoredJob) -> Results:
+        test, folder = self.plan.test(job), self.folder / job.path
+        return own_results(test.own, folder) if test.own else results_of(test.template, folder)
 
     def _not_run(self, record: TestRecord | None) -> Check | None:
         """Why a job has no result of its own: it was not submitted, has not ended, or was ended on purpose."""

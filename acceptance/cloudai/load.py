@@ -11,6 +11,7 @@ from typing import Any
 from acceptance.cloudai import old
 from acceptance.cloudai.forms import INVALID, read_table
 from acceptance.cloudai.graph import check_dependencies
+from acceptance.cloudai.own import read_template
 from acceptance.cloudai.remarks import NO_VALUE, Remark, Remarks, Spot, did_you_mean
 from acceptance.cloudai.schema import RUN, SCENARIO, SHARED, SYSTEMS, TEST
 from acceptance.cloudai.sweep import point_count
@@ -20,7 +21,7 @@ from acceptance.errors import InputError
 from acceptance.scenario.runs import Dependency, TestDefinition, TestRun, TestScenario
 
 MOST_JOBS = 10_000  # of a scenario: MaxJobCount of Slurm, if slurm.conf has no other (man slurm.conf, 22.05 to 25.11)
-KINDS = {"scheduler": "system", "Tests": "scenario", "test_template_name": "test"}
+KINDS = {"scheduler": "system", "Tests": "scenario", "test_template_name": "test", "template": "template"}
 _RUN_TEST = ("name", "description", "test_template_name", "cmd_args", *SHARED)
 _OF_DEFINITION = (
     *("name", "description", "test_template_name", "cmd_args", "extra_env_vars", "extra_cmd_args"),
@@ -64,7 +65,7 @@ class LoadedTest:
 class Tree:
     """Everything that was read. kinds: of each file. hooks: the name of each hook's scenario and its file.
 
-    used: the files that the scenarios need: themselves, their hooks and tests.
+    used: the files that the scenarios need: themselves, their hooks, tests and own templates.
     """
 
     remarks: Remarks = field(default_factory=Remarks)
@@ -75,6 +76,7 @@ class Tree:
     hooks: dict[str, Path] = field(default_factory=dict)
     files: dict[Path, TomlFile] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    templates: dict[str, Template] = field(default_factory=dict)
 
     def relevant(self, remarks: Iterable[Remark], *paths: Path) -> list[Remark]:
         """Return the remarks about these files and those that the scenarios need.
@@ -122,7 +124,7 @@ def folders_of(scenario: Path) -> tuple[Path, Path | None]:
 
 
 def kind_of(data: Mapping[str, Any]) -> str | None:
-    """Return system, scenario or test; None for any other file."""
+    """Return system, scenario, test or template; None for any other file."""
     return next((kind for key, kind in KINDS.items() if key in data), None)
 
 
@@ -138,14 +140,18 @@ def load_tree(
     main = find_files(paths)
     named = _toml_files(tests_dir) if tests_dir else []
     hooks = _hook_files(hook_dir, main) if hook_dir or default_hooks else []
-    for path in dict.fromkeys([*main, *named, *hooks]):
-        file = _read(path, tree)
+    files = {path: _read(path, tree) for path in dict.fromkeys([*main, *named, *hooks])}
+    for path, file in files.items():
+        if file and tree.kinds.get(path) == "template":
+            template = read_template(file, tree.remarks, tree.templates)
+            tree.templates.update({template.name: template} if template else {})
+    for path, file in files.items():
         kind = tree.kinds.get(path)
         if file and kind == "system":
             system = read_system(file, tree.remarks)
             tree.systems += [system] if system else []
         elif file and kind == "test":
-            tree.tests.append(read_test(file, tree.remarks))
+            tree.tests.append(read_test(file, tree.remarks, tree.templates))
         elif file and kind == "scenario" and _is_hook(path, hook_dir):
             tree.hooks.setdefault(str(file.data.get("name")), path)
     _refuse_duplicates(tree)
@@ -187,7 +193,7 @@ def _read(path: Path, tree: Tree) -> TomlFile | None:
     kind = kind_of(file.data)
     tree.files[path] = file
     if kind is None:
-        hint = "a system has scheduler, a test test_template_name, a scenario [[Tests]]"
+        hint = "a system has scheduler, a test test_template_name, a scenario [[Tests]], an own template [template]"
         near = [f"did you mean {key} for {name}?" for name in file.data for key in KINDS if _alike(name, key)]
         Spot(file, tree.remarks).error(NO_VALUE, "is neither a system, a test nor a scenario", (near or [hint])[0])
         return None
@@ -229,12 +235,12 @@ def read_system(file: TomlFile, remarks: Remarks) -> System | None:
     return System(file, scheduler, values)
 
 
-def read_test(file: TomlFile, remarks: Remarks) -> LoadedTest:
+def read_test(file: TomlFile, remarks: Remarks, own: Mapping[str, Template]) -> LoadedTest:
     """Return the test, also if errors were found, so that a scenario that names it does not report it as missing."""
     before = len(remarks.errors)
     spot = Spot(file, remarks)
     data, notes = old.modernise("test", file.data, file.renamed.__setitem__)
-    template = _template(data.get("test_template_name"), spot)
+    template = _template(data.get("test_template_name"), spot, own)
     if template is None:
         return LoadedTest(file, data, None, sound=False)
     old.warn(notes, spot)
@@ -242,8 +248,10 @@ def read_test(file: TomlFile, remarks: Remarks) -> LoadedTest:
     return LoadedTest(file, fields, template, len(remarks.errors) == before)
 
 
-def _template(name: Any, spot: Spot) -> Template | None:
-    refused = refusal(str(name))
+def _template(name: Any, spot: Spot, own: Mapping[str, Template]) -> Template | None:
+    if str(name) in own:
+        return own[str(name)]
+    refused = refusal(str(name), own)
     if refused:
         spot.at("test_template_name").error(name, *refused)
         return None
@@ -292,7 +300,7 @@ def read_in_tree(file: TomlFile, tree: Tree, tests: Sequence[LoadedTest], is_hoo
     """Read a scenario with the nearest tests and hooks, and add it to the tree. Returns it if it has no error."""
     before = len(tree.remarks.errors)
     mine = [test for test in tests if _is_hook(test.file.path.parent, None) == is_hook] if is_hook else tests
-    scenario = read_scenario(file, tree.remarks, _Nearest(file.path, mine, tree.used))
+    scenario = read_scenario(file, tree.remarks, _Nearest(file.path, mine, tree))
     if scenario is None:
         return None
     hooks: dict[str, Any] = {}
@@ -314,18 +322,18 @@ def _hook(name: str, spot: Spot, tree: Tree) -> TestScenario | None:
         spot.error(name, "is not the name of a hook's scenario", did_you_mean(name, tree.hooks, known))
         return None
     tests = [test for test in tree.tests if test.file.path.parent in (path.parent, path.parent / "test")]
-    return read_scenario(tree.files[path], tree.remarks, _Nearest(path, tests, tree.used))
+    return read_scenario(tree.files[path], tree.remarks, _Nearest(path, tests, tree))
 
 
 class _Nearest:
     """The tests of a name that are nearest to a scenario: below the lowest folder above it that has one.
 
-    used: receives the scenario's file and those of its tests.
+    `used` of the tree receives the scenario's file, and those of its tests and own templates.
     """
 
-    def __init__(self, scenario: Path, tests: Sequence[LoadedTest], used: set[str]) -> None:
-        self._parts, self._used = scenario.resolve().parent.parts, used
-        used.add(str(scenario))
+    def __init__(self, scenario: Path, tests: Sequence[LoadedTest], tree: Tree) -> None:
+        self._parts, self._used, self._templates = scenario.resolve().parent.parts, tree.used, tree.templates
+        self._used.add(str(scenario))
         self.tests: dict[str, list[LoadedTest]] = {}
         for test in tests:
             self.tests.setdefault(test.name, []).append(test)
@@ -336,7 +344,14 @@ class _Nearest:
             shared = [self._shared(test) for test in same]
             same = [test for test, length in zip(same, shared) if length == max(shared)]
         self._used.update(str(test.file.path) for test in same)
+        self._used.update(test.template.own["file"] for test in same if test.template and test.template.own)
         return same
+
+    def template(self, name: Any, spot: Spot) -> Template | None:
+        """Return the template of a test that is written in the scenario; None, with a remark, if it is refused."""
+        template = _template(name, spot, self._templates)
+        self._used.update([template.own["file"]] if template and template.own else [])
+        return template
 
     def _shared(self, test: LoadedTest) -> int:
         theirs = test.file.path.resolve().parent.parts
@@ -423,7 +438,7 @@ def _test_of(run: Mapping[str, Any], own: Mapping[str, Any], spot: Spot, lookup:
     fields = {name: run[name] for name in _RUN_TEST if name in run}
     name = own.get("test_name")
     if name is None:
-        return _inline(fields, spot) if "test_name" not in run else None
+        return _inline(fields, spot, lookup) if "test_name" not in run else None
     if "test_template_name" in run:
         rule = "must not be given next to test_name, which names a test with a template"
         spot.at("test_template_name").error(run["test_template_name"], rule, "remove one of the two")
@@ -438,7 +453,7 @@ def _test_of(run: Mapping[str, Any], own: Mapping[str, Any], spot: Spot, lookup:
             spot.at("test_name").error(name, rule, f"see {test.file.path}")
             continue
         if not fields:  # most runs change nothing of their test, which has been checked
-            results.append(definition(test.fields))
+            results.append(definition(test.fields, test.template))
             continue
         changes = read_table({one: RUN[one] for one in _RUN_TEST}, fields, replace(spot, partial=True))
         if isinstance(fields.get("cmd_args"), dict):
@@ -449,7 +464,7 @@ def _test_of(run: Mapping[str, Any], own: Mapping[str, Any], spot: Spot, lookup:
             del changes["cmd_args"]
         merged = _with_defaults(merge(test.fields, changes), test, test.template, spot)
         _check_test({**changes, "cmd_args": changes.get("cmd_args", {})}, test.template, spot)
-        results.append(definition(merged))
+        results.append(definition(merged, test.template))
     return results[0] if results and candidates[0].sound else None
 
 
@@ -464,14 +479,14 @@ def _with_defaults(fields: Mapping[str, Any], test: LoadedTest, template: Templa
     return result
 
 
-def _inline(fields: Mapping[str, Any], spot: Spot) -> TestDefinition | None:
+def _inline(fields: Mapping[str, Any], spot: Spot, lookup: _Nearest) -> TestDefinition | None:
     missing = [name for name in ("name", "description", "test_template_name") if name not in fields]
     if missing:
         rule = f"has no test_name, and of a test that is written here it lacks {', '.join(missing)}"
         spot.error(NO_VALUE, rule, "name a test with test_name, or write these fields")
         return None
-    template = _template(fields["test_template_name"], spot)
-    return definition(_fields(template, fields, spot)) if template else None
+    template = lookup.template(fields["test_template_name"], spot)
+    return definition(_fields(template, fields, spot), template) if template else None
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -483,8 +498,9 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def definition(fields: Mapping[str, Any]) -> TestDefinition:
+def definition(fields: Mapping[str, Any], template: Template | None) -> TestDefinition:
     """Return a test from its fields, which have been checked."""
+    own = {"own": template.own} if template and template.own else {}
     nsys = fields.get("nsys")
     return TestDefinition(
         name=fields.get("name", ""),
@@ -497,5 +513,5 @@ def definition(fields: Mapping[str, Any]) -> TestDefinition:
         repositories=tuple(fields.get("git_repos", ())),
         nsys=nsys if nsys is not None and nsys is not INVALID and nsys.get("enable", True) else None,
         literal=tuple(fields.get("dse_excluded_args", ())),
-        other={name: value for name, value in fields.items() if name not in _OF_DEFINITION},
+        other={**{name: value for name, value in fields.items() if name not in _OF_DEFINITION}, **own},
     )

@@ -21,6 +21,7 @@ from acceptance.cloudai.hostlist import GROUP, Nodes, NodesError, choose
 from acceptance.cloudai.jax import jax_toolbox
 from acceptance.cloudai.load import System
 from acceptance.cloudai.nemo import nemo_launcher, nemo_run, nemo_run_skips
+from acceptance.cloudai.own import own_command
 from acceptance.cloudai.schema import name_fault
 from acceptance.cloudai.script import LAUNCHER, METADATA, SCRIPT, VARIABLES, Batch, Step, files_of, main_command
 from acceptance.cloudai.standalone import NO_SLURM, on_this_machine, refuse
@@ -221,7 +222,7 @@ class _Planner:
 
     def _step(self, run: TestRun, directory: Path, nodes: Nodes) -> Step:
         job = Job(run.test, self._system, nodes, directory)
-        command = GENERATORS[run.test.template](job)
+        command = own_command(job) if "own" in run.test.other else GENERATORS[run.test.template](job)
         if command.image and re.search("[,:]", str(directory)):
             raise CommandError(
                 f"its folder {directory} has a comma or a colon, and no mount of a container can have them"
@@ -298,6 +299,7 @@ def _stored(plan: Plan) -> StoredPlan:
                 run.test.template,
                 run.test.description,
                 tuple((one.kind, one.id) for one in run.dependencies),
+                run.test.other.get("own"),
             )
             for run in plan.scenario.runs
         ),

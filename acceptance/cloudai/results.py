@@ -19,10 +19,10 @@ from acceptance.runner.files import open_plain
 
 Results = tuple[list[Figure], list[Check]]
 _MOST_LINES = 5_000_000
-_NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)"
-_STEP = re.compile(rf"train_step_timing in s[:=]\s*{_NUMBER}")
+NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)"
+_STEP = re.compile(rf"train_step_timing in s[:=]\s*{NUMBER}")
 _STEPS = re.compile(r"train_step_timing in s:\s*\[([^\]]*)\]")
-_PAX = re.compile(rf"\[PAX STATUS\]: train_step\(\) took {_NUMBER} seconds")
+_PAX = re.compile(rf"\[PAX STATUS\]: train_step\(\) took {NUMBER} seconds")
 _PAX_ENDED = "E2E time: Elapsed time for"
 # A cause that a log of JAX names, by the text that shows it.
 _PAX_CAUSES = (
@@ -48,7 +48,7 @@ def results_of(template: str, folder: Path) -> Results:
     return reader(folder) if reader else ([], [])
 
 
-def _lines(path: Path) -> Iterator[str]:
+def lines_of(path: Path) -> Iterator[str]:
     """The lines of a file; none if it does not exist. Others' links are not followed."""
     try:
         with os.fdopen(open_plain(path), "r", encoding="utf-8", errors="replace") as stream:
@@ -66,13 +66,13 @@ def _times(values: Sequence[float], name: str = "step time") -> list[Figure]:
     return [Figure(f"{name}, {part}", value, "s") for part, value in (*parts, ("deviation", pstdev(values)))]
 
 
-def _missing(what: str, where: str) -> Check:
+def missing(what: str, where: str) -> Check:
     return Check("results", "fail", f"{where} has no {what}: the program ended well, but left no result")
 
 
 def _stepped(values: Sequence[float], where: str) -> Results:
     if not values:
-        return [], [_missing("step times (train_step_timing in s)", where)]
+        return [], [missing("step times (train_step_timing in s)", where)]
     figures = _times(values)
     return figures, [Check("results", "pass", f"{len(values)} steps of {figures[0].value:.4g} s on average")]
 
@@ -81,9 +81,9 @@ def _nemo_launcher(folder: Path) -> Results:
     """The launcher's job logs below run/. Of more than 100 steps the last 20 count."""
     values: list[float] = []
     for path in sorted((folder / "run").glob("log-*.out")):
-        for line in _lines(path):
+        for line in lines_of(path):
             listed = _STEPS.search(line)
-            values += [float(one) for one in re.findall(_NUMBER, listed[1])] if listed else _found(_STEP, line)
+            values += [float(one) for one in re.findall(NUMBER, listed[1])] if listed else _found(_STEP, line)
     return _stepped(values[-20:] if len(values) > 100 else values, "run/log-*.out")
 
 
@@ -93,10 +93,10 @@ def _found(pattern: re.Pattern[str], line: str) -> list[float]:
 
 def _nemo_run(folder: Path) -> Results:
     """Steps 80 to 100 if there are 20 of them, else all but the first, which compiles."""
-    values = [one for line in _lines(folder / "stdout.txt") for one in _found(_STEP, line)]
+    values = [one for line in lines_of(folder / "stdout.txt") for one in _found(_STEP, line)]
     chosen = values[80:101] if len(values[80:101]) >= 20 else values[1:] or values
     figures, checks = _stepped(chosen, "stdout.txt")
-    if not any("max_steps=" in line and "reached" in line for line in _lines(folder / "stderr.txt")):
+    if not any("max_steps=" in line and "reached" in line for line in lines_of(folder / "stderr.txt")):
         message = "stderr.txt does not say that max_steps was reached: the training ended before its last step"
         checks.append(Check("last step", "fail", message))
     return figures, checks
@@ -109,7 +109,7 @@ def _jax(folder: Path) -> Results:
     errors = sorted(folder.glob("error-*.txt"))
     for path in [*errors, *sorted(folder.glob("profile_stderr_*.txt"))]:
         ended, cause, own = False, "", list[float]()
-        for line in _lines(path):
+        for line in lines_of(path):
             own += _found(_PAX, line)
             ended = ended or _PAX_ENDED in line
             cause = cause or next((text for shown, text in _PAX_CAUSES if shown in line), "")
@@ -137,7 +137,7 @@ def _dynamo(folder: Path) -> Results:
             Figure(f"{name}: {figure.name}", figure.value, figure.unit, figure.higher) for figure in table_figures(path)
         ]
     if not figures:
-        checks.append(_missing("table of genai-perf or aiperf", "the folder"))
+        checks.append(missing("table of genai-perf or aiperf", "the folder"))
     else:
         checks.append(Check("results", "pass", f"{len(paths)} tables with {len(figures)} figures"))
     return figures, checks
@@ -147,14 +147,14 @@ def table_figures(path: Path) -> list[Figure]:
     """Return the known rows of a CSV of genai-perf or aiperf, which may have several tables, each with its head."""
     figures: list[Figure] = []
     head: list[str] = []
-    for row in csv.reader(_lines(path)):
+    for row in csv.reader(lines_of(path)):
         if row and row[0].strip() == "Metric":
             head = [cell.strip() for cell in row]
         elif row and row[0].strip() in _ROWS:
             name, unit = re.fullmatch(r"(.*) \((.*)\)", row[0].strip()).groups()  # type: ignore[union-attr]
             for title, cell in zip(head[1:], row[1:]):
                 text = cell.replace(",", "").strip()
-                if title in _COLUMNS and re.fullmatch(_NUMBER, text):
+                if title in _COLUMNS and re.fullmatch(NUMBER, text):
                     full = f"{name}, {_COLUMNS[title]}" if _COLUMNS[title] else name
                     figures.append(Figure(full, float(text), unit.replace("per sec", "1/s"), _ROWS[row[0].strip()]))
     return figures
@@ -163,12 +163,12 @@ def table_figures(path: Path) -> list[Figure]:
 def _ucc(folder: Path) -> Results:
     """Rows of count, size, time (average, least, most, in microseconds) and bandwidth (the same, in GB/s)."""
     rows = []
-    for line in _lines(folder / "stdout.txt"):
+    for line in lines_of(folder / "stdout.txt"):
         cells = line.split()
-        if len(cells) == 8 and all(re.fullmatch(_NUMBER, cell) for cell in cells):
+        if len(cells) == 8 and all(re.fullmatch(NUMBER, cell) for cell in cells):
             rows.append([float(cell) for cell in cells])
     if not rows:
-        return [], [_missing("row of ucc_perftest", "stdout.txt")]
+        return [], [missing("row of ucc_perftest", "stdout.txt")]
     last = rows[-1]
     figures = [
         Figure(f"bandwidth at {last[1]:.0f} bytes, average", last[5], "GB/s", higher=True),
@@ -181,12 +181,12 @@ def _ucc(folder: Path) -> Results:
 def _chakra(folder: Path) -> Results:
     """How many operations of each kind were replayed."""
     counts = {}
-    for line in _lines(folder / "stdout.txt"):
+    for line in lines_of(folder / "stdout.txt"):
         match = re.search(r"Replayed (\d+) (\S+)", line)
         if match:
             counts[match[2]] = float(match[1])
     if not counts:
-        return [], [_missing('"Replayed N OPERATION"', "stdout.txt")]
+        return [], [missing('"Replayed N OPERATION"', "stdout.txt")]
     figures = [Figure(f"replayed {name}", value, "operations", higher=True) for name, value in counts.items()]
     return figures, [Check("results", "pass", f"{sum(counts.values()):.0f} operations were replayed")]
 

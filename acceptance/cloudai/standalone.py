@@ -46,7 +46,7 @@ def refuse(run: TestRun) -> None:
     """Raise CommandError for what one machine without a scheduler cannot do."""
     nodes = max(run.counts, default=1)
     fault = ""
-    if run.test.template not in _TEMPLATES:
+    if run.test.template not in _TEMPLATES and "own" not in run.test.other:
         fault = f"{run.test.template} is started through Slurm only"
     elif run.nodes or run.exclude_nodes or nodes > 1:
         which = f"{nodes} nodes" if nodes > 1 else " ".join((*run.nodes, *run.exclude_nodes))

@@ -18,7 +18,10 @@ NEVER = "DependencyNeverSatisfied"  # Slurm's reason of a job that waits for wha
 
 @dataclass(frozen=True)
 class StoredTest:
-    """A test of the scenario. dependencies: pairs of kind and the other test's id."""
+    """A test of the scenario. dependencies: pairs of kind and the other test's id.
+
+    own: command, success and figures of an own template.
+    """
 
     __test__ = False
     id: str
@@ -26,6 +29,7 @@ class StoredTest:
     template: str
     description: str
     dependencies: tuple[tuple[str, str], ...]
+    own: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

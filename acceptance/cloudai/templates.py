@@ -6,7 +6,7 @@ Source: src/cloudai/workloads of github.com/NVIDIA/cloudai at 5b5c0f72; the fiel
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ class Template:
     """A template. others: what becomes of keys that are not in `arguments`, see forms.table.
 
     fields: top-level fields of its tests that other templates have not. separate_values: an option of `extra_cmd_args`
-    and its value are two words.
+    and its value are two words. own: command, success, figures and file of an own template, see own.py.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Template:
     others: str = "error"
     fields: forms.Schema = field(default_factory=dict)
     separate_values: bool = False
+    own: Mapping[str, Any] | None = None
 
 
 def _program(value: Any, spot: Spot) -> Any:
@@ -471,8 +472,11 @@ REFUSED: Mapping[str, str] = {
 }
 
 
-def refusal(name: str) -> tuple[str, str] | None:
-    """Return rule and hint for a template that no command is generated for; None for the others."""
+def refusal(name: str, own: Collection[str] = ()) -> tuple[str, str] | None:
+    """Return rule and hint for a template that no command is generated for; None for the others.
+
+    own: the names of the own templates that were read.
+    """
     if name in TEMPLATES:
         return None
     known = {one.lower(): reason for one, reason in REFUSED.items()}
@@ -481,5 +485,6 @@ def refusal(name: str) -> tuple[str, str] | None:
         return rule, "run it as SlurmContainer or BashCmd, or with CloudAI"
     plain = re.sub(r"[^a-z]", "", name.lower())
     near = next((one for one in TEMPLATES if one.lower() == plain), None)
-    hint = f"did you mean {near}?" if near else did_you_mean(name, TEMPLATES, f"one of {', '.join(TEMPLATES)}")
+    known_names = [*TEMPLATES, *own]
+    hint = f"did you mean {near}?" if near else did_you_mean(name, known_names, f"one of {', '.join(known_names)}")
     return "is not a template of CloudAI", hint

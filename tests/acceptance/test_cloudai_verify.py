@@ -119,7 +119,7 @@ TESTS = [
     (
         "nam = 'x'",
         "x.toml:1:1: is neither a system, a test nor a scenario. Hint: a system has scheduler, a test"
-        " test_template_name, a scenario [[Tests]]",
+        " test_template_name, a scenario [[Tests]], an own template [template]",
     ),
     ("tests = 1", "x.toml:1:1: is neither a system, a test nor a scenario. Hint: did you mean Tests for tests?"),
     ("a = [1\nb = 2", "x.toml:2:1: is not TOML: unclosed array. Hint: correct the file at this place"),
