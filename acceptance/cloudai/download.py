@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -58,7 +59,11 @@ def download(arguments: argparse.Namespace, system: System) -> int:
     specs = _specs(arguments, system)
     waiting = []
     for spec in specs:
-        where = Path(system.values["install_path"]).absolute() / ".slipway/downloads" / _name_of(spec)
+        where = (
+            Path(system.values["install_path"]).absolute()
+            / ".slipway/downloads"
+            / _name_of(spec, "source", "folder", "include")
+        )
         script = _script(spec, where, arguments.partition, system.values)
         if arguments.dry_run:
             print(f"# {where / SCRIPT}\n{script}", end="")
@@ -115,14 +120,15 @@ def _spec(source: str, arguments: argparse.Namespace, system: System) -> dict[st
     }
 
 
-def _name_of(spec: Mapping[str, Any]) -> str:
-    """Return the name of the job and of its folder: one for each repository and place."""
-    return f"{Path(spec['folder']).name}-{'--'.join((spec['kind'], *spec['repository'].split('/')))}"
+def _name_of(spec: Mapping[str, Any], *keys: str) -> str:
+    """Return a name with a part that follows from these values: no two downloads share their files by it."""
+    part = hashlib.sha256(json.dumps([spec[key] for key in keys]).encode()).hexdigest()[:8]
+    return f"{'--'.join((spec['kind'], *spec['repository'].split('/')))}-{part}"
 
 
 def _script(spec: Mapping[str, Any], where: Path, partition: str | None, system: Mapping[str, Any]) -> str:
     options = {
-        "job-name": f"download-{_name_of(spec)}",
+        "job-name": f"download-{_name_of(spec, 'folder')}",  # singleton: one at a time writes into a folder
         "output": str(where / LOG).replace("%", "%%"),
         "partition": partition or system["default_partition"],
         **({"account": system["account"]} if system.get("account") else {}),

@@ -372,6 +372,22 @@ def test_misuse(words: list[str], message: str, tmp_path: Path, capsys: Capture)
     assert not (tmp_path / "install").exists()
 
 
+def test_downloads_into_one_folder_have_files_of_their_own_and_run_one_after_another(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    system = tmp_path / "system.toml"
+    system.write_text(SYSTEM.format(folder=tmp_path))
+    scripts = []
+    for include in ("train/*", "test/*"):
+        words = ["hf://datasets/a/b@v1", "--dry-run", "--include", include, "--local-dir", str(tmp_path / "x")]
+        assert main(["download", "--system-config", str(system), *words]) == 0
+        scripts.append(capsys.readouterr().out.splitlines())
+    names = [[line for line in lines if "job-name" in line] for lines in scripts]
+    assert names[0] == names[1]
+    assert scripts[0][-1] != scripts[1][-1]
+    assert "#SBATCH --dependency=singleton" in scripts[0]
+
+
 @pytest.mark.hosts
 def test_a_job_of_slurm_with_a_secret(
     hub: Hub, slurm: LoopbackSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
