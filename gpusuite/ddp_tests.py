@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import os
 import re
 import sys
@@ -123,8 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         expected = arguments.expect_gpus or 0
         failures = [f"{reports.node_name()}: no GPU, expected {expected}"] if expected else []
         return reports.result(failures, "no GPU on this machine: no test was run")
-    if importlib.util.find_spec("torch") is None:
-        reports.wrong_use(f"{sys.executable} has no torch. Hint: run in an image with torch")
+    if reports.unfit():
         return reports.EXIT_ENVIRONMENT
     if rank.launcher == "none" and len(gpus) > 1:
         _launch(len(gpus), sys.argv[1:] if argv is None else argv)

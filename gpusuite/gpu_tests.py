@@ -8,7 +8,6 @@ Exit codes: 0 good, or no GPU (all tests are skipped); 1 a GPU failed; 2 wrong u
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -100,9 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reports.say("ENV", f"{gpu} {gpu.name}, {gpu.memory_bytes >> 20} MiB, {gpu.uuid}")
     reports.say("ENV", f"cuda_device_count {len(run.gpus)}")
     run.checks += _enough(len(run.gpus), arguments.expect_gpus)
-    if run.gpus and importlib.util.find_spec("torch") is None:
-        hint = "Hint: run in an image with torch, or with the Python of an environment that has it"
-        reports.wrong_use(f"{sys.executable} has no torch. {hint}")
+    if run.gpus and reports.unfit():
         return reports.EXIT_ENVIRONMENT
     if run.gpus:
         _measure(run, stages, fault)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -69,6 +71,19 @@ def run(main: Callable[[], int]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_PIPE
+
+
+def unfit() -> int:
+    """Return exit code 3, and print why, where torch or a place for temporary files is missing; else 0."""
+    if importlib.util.find_spec("torch") is None:
+        wrong_use(f"{sys.executable} has no torch. Hint: run in an image with torch")
+        return EXIT_ENVIRONMENT
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:  # a container whose root is read-only
+        wrong_use("no directory for temporary files can be written. Hint: docker run --tmpfs /tmp, or set TMPDIR")
+        return EXIT_ENVIRONMENT
+    return EXIT_GOOD
 
 
 def _end(*_: object) -> NoReturn:

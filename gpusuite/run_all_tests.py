@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import os
 import signal
@@ -60,8 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not gpus and not arguments.expect_gpus and not arguments.storage_dir:
         reports.say("ENV", f"node {reports.node_name()}: no GPU")
         return reports.result([], "no GPU on this machine: no test was run")
-    if gpus and importlib.util.find_spec("torch") is None:
-        reports.wrong_use(f"{sys.executable} has no torch. Hint: run in an image with torch")
+    if gpus and reports.unfit():
         return reports.EXIT_ENVIRONMENT
     started, found = time.monotonic(), {}
     with tempfile.TemporaryDirectory() as folder:

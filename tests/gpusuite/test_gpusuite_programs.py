@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Run gpu_tests.py on four stand-ins of GPUs with these changes; returns exit code, report and output."""
     monkeypatch.setattr(gpu_tests, "find_gpus", lambda: GPUS)
     monkeypatch.setattr(gpu_tests, "smi_list", list)
-    monkeypatch.setattr(gpu_tests.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     argv = (sys.executable, str(HERE / "stand_in_worker.py"))
     monkeypatch.setattr(gpu_tests, "Workers", functools.partial(Workers, argv=argv))
     monkeypatch.setenv("SLURMD_NODENAME", "gpu-7")
@@ -125,6 +127,24 @@ def test_a_gpu_that_is_slow_once_is_a_warning(run: Run) -> None:
     warned = [one["message"] for one in report["checks"] if one["outcome"] == "warn"]
     assert warned
     assert all("which is good: slow once" in one for one in warned)
+
+
+@pytest.mark.parametrize("program", [gpu_tests, run_all_tests, ddp_tests])
+def test_what_a_program_lacks_is_named_before_it_measures(
+    program: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No torch; or a container whose root is read-only, without a file system for temporary files."""
+    argv = ["--cpu"] if program is ddp_tests else ["--cpu-devices", "1"]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert program.main(argv) == 3
+    hint = f"gpusuite: {sys.executable} has no torch. Hint: run in an image with torch\n"
+    assert capsys.readouterr().err == hint
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/1/none"])
+    assert program.main(argv) == 3
+    hint = "no directory for temporary files can be written. Hint: docker run --tmpfs /tmp, or set TMPDIR"
+    assert capsys.readouterr().err == f"gpusuite: {hint}\n"
 
 
 def test_an_image_without_torch_is_named(run: Run) -> None:
