@@ -135,7 +135,7 @@ def test_what_a_program_lacks_is_named_before_it_measures(
 ) -> None:
     """No torch; or a container whose root is read-only, without a file system for temporary files."""
     argv = ["--cpu"] if program is ddp_tests else ["--cpu-devices", "1"]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", {"torch": None}.get)
     assert program.main(argv) == 3
     hint = f"gpusuite: {sys.executable} has no torch. Hint: run in an image with torch\n"
     assert capsys.readouterr().err == hint
