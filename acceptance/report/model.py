@@ -17,7 +17,7 @@ from acceptance.locate import GroupVerdict, LinkVerdict
 from acceptance.nccl import Failure, Network, Row
 from acceptance.report.gpus_model import SuiteReport
 from acceptance.scenario import Baseline
-from acceptance.text import size_text
+from acceptance.text import plural, size_text
 
 SCHEMA_VERSION = 3  # 3: with `gpus`
 NODE_VERDICTS = ("failed", "slow", "infrastructure", "suspect", "not measured", "good")  # worst first
@@ -278,6 +278,14 @@ class Report:
     summary: str = ""
     scenario: ScenarioReport | None = None
     gpus: SuiteReport | None = None
+
+    @property
+    def size(self) -> str:
+        """Nodes and their type; where the type is a GPU's, because there was no run, also the GPUs of a node."""
+        size = f"{self.nodes_expected} x {self.instance_type}"
+        if self.purpose != "gpus" or not (self.gpus and self.gpus.gpus):
+            return size
+        return f"{size}, {plural(self.gpus_per_node, 'GPU')} a node"
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of report.json."""

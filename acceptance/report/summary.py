@@ -19,8 +19,7 @@ def render_summary(report: Report) -> str:
     """Return the text."""
     lines = [f"# Acceptance of {plain(report.cluster)}: {report.verdict}", ""]
     lines += [plain(report.summary), ""] if report.summary else []
-    size = f"{report.nodes_expected} x {report.instance_type}"
-    size += f", partition {report.partition}" if report.partition else ""
+    size = report.size + (f", partition {report.partition}" if report.partition else "")
     when = f"{report.started} to {report.finished or '?'}"
     lines += [f"{plain(size)}; run {code(report.run_id)}, {when}.", ""]
     if report.tests:

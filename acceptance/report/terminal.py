@@ -20,7 +20,7 @@ _WIDEST = 300  # characters of a failure's line
 
 def table(report: Report) -> str:
     """Return the text; at most 80 lines."""
-    lines = [f"acceptance of {report.cluster}: {report.nodes_expected} x {report.instance_type}", ""]
+    lines = [f"acceptance of {report.cluster}: {report.size}", ""]
     if report.scenario:
         rows = [(one.id, one.verdict, _short(one.cause)) for one in report.scenario.tests[:_MOST_SCENARIO_TESTS]]
         lines += [f"scenario {report.scenario.name}", "", *grid([("TEST", "VERDICT", "CAUSE"), *rows])]

@@ -77,6 +77,9 @@ def test_two_real_gpus(tmp_path: Path) -> None:
     assert {one.collective for one in report.collectives if one.size_bytes == 8 << 30} == set(COLLECTIVES)
     assert [(one.source, one.target) for one in report.peers["vm"]] == [(0, 1), (1, 0)]
     assert [one.gpu for one in report.watched] == [0, 1]
+    page = suite_report(tmp_path)
+    assert table(page).splitlines()[0] == "acceptance of vm: 1 x NVIDIA H200, 2 GPUs a node"
+    assert "\n1 x NVIDIA H200, 2 GPUs a node; run " in render_summary(page)
 
 
 def test_what_was_not_run_is_not_good(tmp_path: Path) -> None:
