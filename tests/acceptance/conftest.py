@@ -12,11 +12,27 @@ from typing import Any
 import pytest
 from acceptance_runs import NODES, REPOSITORY, Finished, LoopbackSlurm, loopback_slurm
 
+from tests.loopback_accounting import accounted_slurm
+
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[LoopbackSlurm]:
     """A running Slurm of 4 nodes."""
     with loopback_slurm(NODES) as cluster:
+        yield cluster
+
+
+# Jobs of the partition urgent preempt those of train.
+PREEMPTION = """PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=0
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10"""
+
+
+@pytest.fixture(scope="session")
+def accounted() -> Iterator[LoopbackSlurm]:
+    """A running Slurm of 4 nodes with slurmdbd."""
+    with accounted_slurm(NODES, PREEMPTION) as cluster:
         yield cluster
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +15,6 @@ from typing import Any
 
 import pytest
 from acceptance_runs import REPOSITORY, Finished, LoopbackSlurm, loopback_slurm, make_programs, make_scenario
-
-from tests.ports import free_ports
 
 pytestmark = pytest.mark.hosts
 Run = Callable[..., Finished]
@@ -351,88 +348,20 @@ def test_one_node_and_one_link_of_64(tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------------------------------- with accounting
 
-DATABASE = ("mariadbd", "mariadb-install-db", "mariadb", "mariadb-admin", "slurmdbd")
-
-
-class Accounting:
-    """A MariaDB that listens on a socket and a port of loopback, and slurmdbd before it."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self._database: subprocess.Popen[bytes] | None = None
-
-    def start(self, cluster: LoopbackSlurm) -> None:
-        root, data = cluster.root, cluster.root / "mariadb"
-        install = ["mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={data}", "--skip-test-db"]
-        subprocess.run(
-            [*install, "--auth-root-authentication-method=normal"], check=True, capture_output=True, timeout=180
-        )
-        socket = ["--no-defaults", f"--socket={root}/mysql.sock"]
-        with (root / "log/mariadb.log").open("wb") as log:
-            self._database = subprocess.Popen(
-                [
-                    *("mariadbd", *socket, "--user=root", f"--datadir={data}", "--bind-address=127.0.0.1"),
-                    *(f"--port={self.port}", f"--pid-file={root}/mariadb.pid", "--innodb-buffer-pool-size=64M"),
-                    *("--innodb-lock-wait-timeout=900", "--innodb-flush-log-at-trx-commit=0"),
-                ],
-                stdout=log,
-                stderr=log,
-            )
-        ping = ["mariadb-admin", *socket, "ping"]
-        until(lambda: subprocess.run(ping, capture_output=True, timeout=60, check=False).returncode == 0)
-        statement = (
-            "create database slurm_acct_db; create user slurm@127.0.0.1 identified by 'test';"
-            " grant all on slurm_acct_db.* to slurm@127.0.0.1"
-        )
-        subprocess.run(["mariadb", *socket, "-e", statement], check=True, timeout=60)
-        conf = root / "etc/slurmdbd.conf"
-        conf.write_text(
-            f"AuthType=auth/munge\nAuthInfo=socket={root}/munge/socket\nDbdHost=localhost\nDbdAddr=127.0.0.1\n"
-            f"DbdPort={self.port + 1}\nSlurmUser=root\nStorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\n"
-            f"StoragePort={self.port}\nStorageUser=slurm\nStoragePass=test\nStorageLoc=slurm_acct_db\n"
-            f"LogFile={root}/log/slurmdbd.log\nPidFile={root}/run/slurmdbd.pid\n"
-        )
-        conf.chmod(0o600)
-        subprocess.run(["slurmdbd"], check=True, timeout=30, env={**os.environ, "SLURM_CONF": str(conf)})
-        until(lambda: "listening" in (root / "log/slurmdbd.log").read_text() or _answers(self.port + 1))
-
-    def stop(self) -> None:
-        if self._database is not None:
-            self._database.terminate()
-            self._database.wait(30)
-
-
-def _answers(port: int) -> bool:
-    import socket
-
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
 
 @pytest.mark.slow
-@pytest.mark.skipif(any(shutil.which(name) is None for name in DATABASE), reason="needs MariaDB and slurmdbd")
-def test_accounting_answers_for_a_job_that_slurm_has_forgotten(tmp_path: Path) -> None:
-    accounting = Accounting(free_ports(2))
-    more = (
-        "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
-        "AccountingStoragePass=ROOT/munge/socket\n"
-        f"AccountingStoragePort={accounting.port + 1}\nMinJobAge=2"
-    )
-    try:
-        with loopback_slurm(2, more, accounting.start) as slurm:
-            scenario = make_scenario(nodes=2, nccl_tests_paths=make_programs(tmp_path / "build", "sleep 5"))
-            scenario["limits"][0]["nodes"] = 2
-            with running(slurm, scenario, tmp_path) as runner:
-                until(lambda: of_run(slurm, tmp_path, "R") and run_record(tmp_path)["tests"][0]["job_id"])
-                runner.send_signal(signal.SIGKILL)
-                runner.wait(60)
-            job = str(run_record(tmp_path)["tests"][0]["job_id"])
-            until(lambda: job not in jobs(slurm))
-            status = next((tmp_path / "runs").glob("*/all_reduce.status"))
-            assert status.read_text() == "exit=0\n"
-            status.unlink()
-            done = resume(slurm, tmp_path)
-        assert done.code == 0, done.out
-        assert f"all_reduce: job {job} COMPLETED" in done.out
-    finally:
-        accounting.stop()
+def test_accounting_answers_for_a_job_that_slurm_has_forgotten(accounted: LoopbackSlurm, tmp_path: Path) -> None:
+    scenario = make_scenario(nodes=2, nccl_tests_paths=make_programs(tmp_path / "build", "sleep 5"))
+    scenario["limits"][0]["nodes"] = 2
+    with running(accounted, scenario, tmp_path) as runner:
+        until(lambda: of_run(accounted, tmp_path, "R") and run_record(tmp_path)["tests"][0]["job_id"])
+        runner.send_signal(signal.SIGKILL)
+        runner.wait(60)
+    job = str(run_record(tmp_path)["tests"][0]["job_id"])
+    until(lambda: job not in jobs(accounted))
+    status = next((tmp_path / "runs").glob("*/all_reduce.status"))
+    assert status.read_text() == "exit=0\n"
+    status.unlink()
+    done = resume(accounted, tmp_path)
+    assert done.code == 0, done.out
+    assert f"all_reduce: job {job} COMPLETED" in done.out

@@ -19,6 +19,7 @@ import pytest
 from acceptance_runs import HERE, REPOSITORY, LoopbackSlurm
 
 from acceptance.cli import main
+from tests.cloudai_toml import bash, bash_file, inline
 
 pytestmark = pytest.mark.hosts
 
@@ -56,15 +57,6 @@ while (($#)); do
 done
 exec PROGRAM "${arguments[@]}"
 """
-BASH = """
-[[Tests]]
-id = "{id}"
-name = "{id}"
-description = "d"
-test_template_name = "BashCmd"
-cmd_args = {{cmd = "{cmd}"}}
-{more}
-"""
 NCCL = """
 [[Tests]]
 id = "{id}"
@@ -85,10 +77,6 @@ Files = Callable[..., list[str]]
 Capture: TypeAlias = pytest.CaptureFixture[str]
 
 
-def bash(name: str, cmd: str, more: str = "") -> str:
-    return BASH.format(id=name, cmd=cmd, more=more)
-
-
 def nccl(name: str, more: str = "", most: str = '"4194304"') -> str:
     return NCCL.format(id=name, more=more, most=most)
 
@@ -98,9 +86,8 @@ def needs(**kinds: str) -> str:
     return f"dependencies = [{', '.join(tables)}]"
 
 
-@pytest.fixture
-def files(slurm: LoopbackSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Write system and scenario; return the options that name them."""
+def writer(slurm: LoopbackSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """Return what writes system and scenario and returns the options that name them. sbatch: further options of it."""
     slurm.wait_idle()
     (tmp_path / "bin").mkdir()
     for name, text in (
@@ -112,13 +99,25 @@ def files(slurm: LoopbackSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
 
-    def write(*tests: str, head: str = "") -> list[str]:
-        (tmp_path / "system.toml").write_text(SYSTEM)
+    def write(*tests: str, head: str = "", sbatch: str = "") -> list[str]:
+        (tmp_path / "system.toml").write_text(SYSTEM.replace('"--no-requeue"', f'"--no-requeue"{sbatch}'))
         (tmp_path / "scenario.toml").write_text(f'name = "loop"\n{head}' + "".join(tests))
         paths = ["--system-config", str(tmp_path / "system.toml"), "--test-scenario", str(tmp_path / "scenario.toml")]
         return [*paths, "--output-dir", str(tmp_path / "out"), "--history", str(tmp_path / "history.sqlite")]
 
     return write
+
+
+@pytest.fixture
+def files(slurm: LoopbackSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """Write system and scenario of the loopback Slurm; return the options that name them."""
+    return writer(slurm, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def accounted_files(accounted: LoopbackSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """The same for the Slurm with slurmdbd."""
+    return writer(accounted, tmp_path, monkeypatch)
 
 
 def report_of(tmp_path: Path) -> tuple[dict[str, Any], Path]:
@@ -184,10 +183,7 @@ def test_a_failed_gate_skips_the_test_and_ends_the_scenario(files: Files, tmp_pa
         (tmp_path / f"hook/{name}.toml").write_text(
             f'name = "{name}"\n[[Tests]]\nid = "h"\ntest_name = "{name}_test"\n'
         )
-        test = (
-            f'name = "{name}_test"\ndescription = "d"\ntest_template_name = "BashCmd"\ncmd_args = {{cmd = "{cmd}"}}\n'
-        )
-        (tmp_path / f"hook/test/{name}.toml").write_text(test)
+        (tmp_path / f"hook/test/{name}.toml").write_text(bash_file(f"{name}_test", cmd))
     options = files(
         bash("first", "touch ran"),
         bash("second", "true", needs(start_post_comp="first")),
@@ -326,3 +322,119 @@ def test_submitted_without_waiting_then_reported_resumed_and_timed_out(
     )
     assert tests["never"] == ("skipped", f"job: {words}")
     assert slurm.call("squeue", "--noheader", "--states=PENDING,RUNNING") == ""
+
+
+# ------------------------------------------------------------------------------------------------------ many tests
+
+
+CHAINS = 16
+
+
+def chain(number: int, folder: Path) -> list[str]:
+    """Six tests that hang together: each notes in the folder that it ran, and looks for those that it waited for."""
+    own = [f"{name}{number}" for name in "abcdef"]
+    a, b, c, d, e, f = own
+
+    def cmd(name: str, *others: str) -> str:
+        looks = "".join(f"[[ -e {folder}/{other} ]] || exit 9; " for other in others)
+        return f"{looks}touch {folder}/{name}"
+
+    return [
+        bash(a, cmd(a)),
+        bash(b, cmd(b, a), needs(start_post_comp=a)),
+        bash(c, cmd(c), needs(start_post_init=b)),
+        # Two of one type, and one of another type: all three hold.
+        bash(d, cmd(d, a, b), needs_all(("start_post_comp", a), ("start_post_comp", b), ("start_post_init", c))),
+        inline(e, "Sleep", "seconds = 0", needs(start_post_comp=d)),
+        bash(f, f"[[ -e {folder}/{d} ]] || exit 9; exit 3" if number == 0 else cmd(f, d), needs(start_post_comp=e)),
+    ]
+
+
+def needs_all(*dependencies: tuple[str, str]) -> str:
+    return f"dependencies = [{', '.join(f'{{type = {kind!r}, id = {other!r}}}' for kind, other in dependencies)}]"
+
+
+@pytest.mark.slow
+def test_a_hundred_tests_with_mixed_dependencies(files: Files, tmp_path: Path, capfd: Capture) -> None:
+    tests = [test for number in range(CHAINS) for test in chain(number, tmp_path)]
+    for number in range(4):  # they would sleep on: the last test of another chain ends them
+        tests.append(bash(f"z{number}", "sleep 600", needs(start_post_init="a0", end_post_comp=f"f{number + 1}")))
+    options = files(*tests, head="job_status_check = false\n", sbatch=', "--mem=100"')
+    # Where each rank runs is another test's: a hundred times it would be more than half of the processor time.
+    srun = SRUN.replace("arguments=()", "[[ $* != *mapping-stdout.txt* ]] || exit 0\narguments=()", 1)
+    (tmp_path / "bin/srun").write_text(srun)
+    assert main(["run", *options]) == 1  # f0 fails, and no other test hangs on it
+    capfd.readouterr()
+    report, _ = report_of(tmp_path)
+    assert len(report["scenario"]["tests"]) == 100
+    assert {name: verdict for name, verdict in verdicts(report).items() if verdict != "pass"} == {"f0": "fail"}
+    causes = {test["id"]: test["cause"] for test in report["scenario"]["tests"]}
+    assert causes["f0"] == "job: the job failed with exit code 3"
+    assert causes["z2"] == "was ended when f3/0 ended, as end_post_comp asks"
+    jobs = {job["test"]: job for job in report["scenario"]["jobs"]}
+    for number in range(CHAINS):
+        a, b, c, d, e, f = (jobs[f"{name}{number}"] for name in "abcdef")
+        assert b["started"] <= c["started"] <= d["started"]
+        for before, after in ((a, b), (a, d), (b, d), (d, e), (e, f)):
+            assert before["ended"] <= after["started"], (number, before, after)
+
+
+# --------------------------------------------------------------------------------------------------- with slurmdbd
+
+ENDS = {
+    "good": ("COMPLETED", "pass", "the job ended well"),
+    "bad": ("FAILED", "fail", "job: the job failed with exit code 3"),
+    "killed": ("CANCELLED", "fail", "job: someone cancelled the job"),
+    "endless": ("TIMEOUT", "fail", "Slurm's time limit ended the job"),
+    "lost": ("NODE_FAIL", "fail", "a node of the job failed"),
+    "weak": ("PREEMPTED", "fail", "another job with a higher priority took the nodes"),
+    "late": ("DEADLINE", "fail", "job: the job reached its deadline"),
+}
+
+
+@pytest.mark.slow
+def test_each_end_that_slurmdbd_knows_is_read_through_sacct(
+    accounted_files: Files, accounted: LoopbackSlurm, tmp_path: Path, capfd: Capture
+) -> None:
+    """OUT_OF_MEMORY, BOOT_FAIL and REVOKED need what a loopback Slurm has not: test_cloudai_states has these ends."""
+    call = accounted.call
+    options = accounted_files(
+        bash("good", "true"),
+        bash("bad", "exit 3"),
+        bash("killed", "sleep 600", "nodes = ['gpu-1']"),
+        bash("endless", "sleep 600", "nodes = ['gpu-2']\ntime_limit = '1m'"),
+        bash("lost", "sleep 600", "nodes = ['gpu-4']"),
+        bash("weak", "sleep 600", "nodes = ['gpu-3']"),
+        bash("late", "true", "nodes = ['gpu-1']\ntime_limit = '1m'"),  # behind killed
+        head="job_status_check = false\n",
+    )
+    assert main(["run", *options, "--no-wait"]) == 0
+    folder = next(path for path in (tmp_path / "out").iterdir())
+    ids = {line.split("\t")[0]: line.split("\t")[3] for line in (folder / "jobs.tsv").read_text().splitlines()}
+    until = time.monotonic() + 120
+    for name in ("killed", "endless", "lost", "weak"):  # until their scripts run
+        while not (folder / name / "0/notes.txt").exists():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    call("scontrol", "update", f"jobid={ids['late']}", "deadline=now+1")
+    call("scontrol", "update", f"jobid={ids['endless']}", "endtime=now+1")
+    time.sleep(2.5)  # the deadline is over before the job can begin
+    call("scancel", ids["killed"])
+    urgent = ("--partition=urgent", "--nodelist=gpu-3", "--exclusive", "--output=/dev/null", "--wrap=true")
+    call("sbatch", *urgent)
+    call("scontrol", "update", "nodename=gpu-4", "state=down", "reason=lost")
+    try:
+        while call("squeue", "--noheader", "--states=all"):  # slurmctld has forgotten them all
+            assert time.monotonic() < until, call("squeue", "--states=all")
+            time.sleep(0.5)
+    finally:
+        call("scontrol", "update", "nodename=gpu-4", "state=idle")
+    assert main(["run", "--resume", str(folder)]) == 1
+    capfd.readouterr()
+    report, _ = report_of(tmp_path)
+    states = {job["test"]: job["state"] for job in report["scenario"]["jobs"]}
+    assert {name: (states[name], verdict) for name, verdict in verdicts(report).items()} == {
+        name: (state, verdict) for name, (state, verdict, _) in ENDS.items()
+    }
+    for test in report["scenario"]["tests"]:
+        assert ENDS[test["id"]][2] in test["cause"]

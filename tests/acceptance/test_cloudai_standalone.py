@@ -14,17 +14,9 @@ from pathlib import Path
 import pytest
 
 from acceptance.cli import main
+from tests.cloudai_toml import bash, bash_file, inline
 
 SYSTEM = 'name = "s"\nscheduler = "standalone"\ninstall_path = "install"\noutput_path = "o"\n'
-TEST = """
-[[Tests]]
-id = "{id}"
-name = "{id}"
-description = "d"
-test_template_name = "{template}"
-cmd_args = {{{args}}}
-{more}
-"""
 DOCKER = """#!/bin/bash
 # Stands in for docker: notes its arguments, and runs what the container would run.
 printf '%s\\n' "$@" >"$(dirname "$0")/arguments"
@@ -32,10 +24,6 @@ while [[ $1 != -c ]]; do shift; done
 exec bash -c "$2"
 """
 Write = Callable[..., list[str]]
-
-
-def bash(name: str, cmd: str, more: str = "", template: str = "BashCmd") -> str:
-    return TEST.format(id=name, template=template, args=f"cmd = '''{cmd}'''", more=more)
 
 
 @pytest.fixture
@@ -67,11 +55,10 @@ def test_tests_run_in_order_with_hooks_time_limits_and_a_container(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     (tmp_path / "hook/test").mkdir(parents=True)
     (tmp_path / "hook/gate.toml").write_text('name = "gate"\n[[Tests]]\nid = "h"\ntest_name = "gate_test"\n')
-    hook = 'name = "gate_test"\ndescription = "d"\ntest_template_name = "BashCmd"\ncmd_args = {cmd = "echo gate"}\n'
-    (tmp_path / "hook/test/gate.toml").write_text(hook)
-    image = TEST.format(
-        id="box", template="SlurmContainer", args='docker_image_url = "reg.example#a/b:1", cmd = "echo in $WHO"',
-        more="extra_env_vars = {WHO = \"box\"}\nnsys = {nsys_binary = \"env\", task = \"A=1\"}",
+    (tmp_path / "hook/test/gate.toml").write_text(bash_file("gate_test", "echo gate"))
+    image = inline(
+        "box", "SlurmContainer", 'docker_image_url = "reg.example#a/b:1", cmd = "echo in $WHO"',
+        "extra_env_vars = {WHO = \"box\"}\nnsys = {nsys_binary = \"env\", task = \"A=1\"}",
     )  # fmt: skip
     options = files(
         bash("second", f"test -e {tmp_path}/first", "dependencies = [{type = 'start_post_comp', id = 'first'}]"),
@@ -189,11 +176,11 @@ REFUSED = [
         "end_post_comp needs two tests at the same time, and here one runs after another",
     ),
     (
-        TEST.format(id="a", template="NeMoLauncher", args="", more=""),
+        inline("a", "NeMoLauncher", ""),
         "NeMoLauncher is started through Slurm only",
     ),
     (
-        TEST.format(id="a", template="SlurmContainer", args='docker_image_url = "/x.sqsh", cmd = "true"', more=""),
+        inline("a", "SlurmContainer", 'docker_image_url = "/x.sqsh", cmd = "true"'),
         "docker does not run the file /x.sqsh: name the image's address in a registry",
     ),
 ]

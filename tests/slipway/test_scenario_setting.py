@@ -24,6 +24,7 @@ from slipway.files import write_folder
 from slipway.rehearse import Rehearsal, _copy_of, _settings_of
 from slipway.settings import Settings, examine, load_settings
 from slipway.settings.scenario import longest_s, read_user_scenario
+from tests.cloudai_toml import bash, bash_file
 
 HEAD = """\
 name: demo
@@ -34,16 +35,6 @@ queues:
   - {{name: debug, instance_type: c6i.xlarge, count: 9}}
 {more}acceptance: {{scenario: {scenario}}}
 """
-BASH = """
-[[Tests]]
-id = "{id}"
-name = "{id}"
-description = "d"
-test_template_name = "BashCmd"
-cmd_args = {{cmd = "hostname"}}
-{more}
-"""
-TEST = 'name = "{name}"\ndescription = "d"\ntest_template_name = "BashCmd"\ncmd_args = {{cmd = "date"}}\n'
 RING = """
 [[Tests]]
 id = "ring"
@@ -54,14 +45,13 @@ cmd_args = {docker_image_url = "a/b:1"}
 """
 PATH = "conf/release/test_scenario/nightly.toml"
 FILES = {
-    PATH: 'name = "nightly"\npre_test = "gate"\n[[Tests]]\nid = "first"\ntest_name = "one"\n'
-    + BASH.format(id="b", more=""),
-    "conf/release/test/one.toml": TEST.format(name="one"),
-    "conf/release/test/unused.toml": TEST.format(name="unused"),
+    PATH: 'name = "nightly"\npre_test = "gate"\n[[Tests]]\nid = "first"\ntest_name = "one"\n' + bash("b"),
+    "conf/release/test/one.toml": bash_file("one"),
+    "conf/release/test/unused.toml": bash_file("unused"),
     "conf/hook/gate.toml": 'name = "gate"\n[[Tests]]\nid = "g"\ntest_name = "gate-test"\n',
     "conf/hook/other.toml": 'name = "other"\nTests = 3\n',  # its fault does not matter here
     "conf/hook/wide.toml": 'name = "wide"\n[[Tests]]\nid = "g"\ntest_name = "gate-test"\nnum_nodes = 2\n',
-    "conf/hook/test/gate-test.toml": TEST.format(name="gate-test"),
+    "conf/hook/test/gate-test.toml": bash_file("gate-test"),
 }
 
 Tree = Callable[..., Path]
@@ -129,7 +119,7 @@ def test_acceptance_json_names_the_scenario_and_keeps_the_network_tests(tree: Tr
     tree(text=FILES[PATH].replace('id = "first"', 'id = "1st"'))
     assert acceptance_basis(settings) != before
     file = tree()
-    file.with_name("conf").joinpath("release/test/unused.toml").write_text(TEST.format(name="still-unused"))
+    file.with_name("conf").joinpath("release/test/unused.toml").write_text(bash_file("still-unused"))
     assert acceptance_basis(load_settings(file)) == before
     assert settings == load_settings(file)
 
@@ -154,28 +144,28 @@ def test_a_scenario_of_the_cluster_is_named_and_not_read(tree: Tree) -> None:
         ("conf/none.toml", "", ["conf/none.toml: does not exist. Hint: give TOML files, or folders of them"]),
         ("conf/release/test/one.toml", "", ["conf/release/test/one.toml: is a test. Hint: name a file with [[Tests]]"]),
         (PATH, "name = ", [f"{PATH}:1:1: is not TOML: invalid value. Hint: correct the file at this place"]),
-        (PATH, 'name = "a b"' + BASH.format(id="x", more=""), ["the scenario's name is 'a b'. Hint: take letters, "]),
-        (PATH, 'name = "n"' + BASH.format(id="x", more="num_nodes = [1, 5]"), ["x needs 5 nodes, and queue train has 4"]),
+        (PATH, 'name = "a b"' + bash("x"), ["the scenario's name is 'a b'. Hint: take letters, "]),
+        (PATH, 'name = "n"' + bash("x", more="num_nodes = [1, 5]"), ["x needs 5 nodes, and queue train has 4"]),
         (
             PATH,
-            'name = "n"' + BASH.format(id="x", more='nodes = ["train:rack:2"]'),
+            'name = "n"' + bash("x", more='nodes = ["train:rack:2"]'),
             ["x asks for train:rack:2, and the cluster has no groups. Hint: write num_nodes, 4 at most"],
         ),
         (
             PATH,
-            'name = "n"' + BASH.format(id="x", more='nodes = ["train-dy-gpu-[2-3]"]'),
+            'name = "n"' + bash("x", more='nodes = ["train-dy-gpu-[2-3]"]'),
             ["x names train-dy-gpu-3, which is not a node of queue train. Hint: its nodes are train-st-gpu-[1-2], train-dy-gpu-[1-2]"],
         ),
-        (PATH, 'name = "n"' + BASH.format(id="x", more='nodes = ["train-st-gpu-2", "train-dy-gpu-[1-2]"]'), []),
+        (PATH, 'name = "n"' + bash("x", more='nodes = ["train-st-gpu-2", "train-dy-gpu-[1-2]"]'), []),
         (
             PATH,
-            'name = "n"' + BASH.format(id="x", more='extra_srun_args = "--exclusive -p debug"'),
+            'name = "n"' + bash("x", more='extra_srun_args = "--exclusive -p debug"'),
             ["x has the partition debug in extra_srun_args, and its job is in train. Hint: leave it out"],
         ),
-        (PATH, 'name = "n"' + BASH.format(id="x", more='extra_srun_args = "--partition=train"'), []),
+        (PATH, 'name = "n"' + bash("x", more='extra_srun_args = "--partition=train"'), []),
         (
             PATH,
-            'name = "n"\npost_test = "wide"' + BASH.format(id="x", more=""),
+            'name = "n"\npost_test = "wide"' + bash("x"),
             ["x: its hook gate-test needs 2 nodes, the test has 1. Hint: correct the test"],
         ),
     ],
@@ -212,7 +202,7 @@ def test_a_scenario_that_breaks_after_the_check_is_a_fault(tree: Tree) -> None:
 def test_the_longest_time_follows_the_dependencies(tree: Tree) -> None:
     def run(name: str, more: str, needs: str = "", kind: str = "start_post_comp") -> str:
         needed = f'dependencies = [{{type = "{kind}", id = "{needs}"}}]\n' if needs else ""
-        return BASH.format(id=name, more=f'time_limit = "{more}"\n{needed}')
+        return bash(name, more=f'time_limit = "{more}"\n{needed}')
 
     runs = [run("c", "2m", "b"), run("a", '10m"\niterations = 2\nextra_srun_args = "-v'), run("b", "1m", "a")]
     runs += [run("d", "20m", "a", "start_post_init"), run("e", "3m")]
@@ -298,7 +288,7 @@ def test_a_rehearsal_copies_settings_and_scenario(tree: Tree, tmp_path: Path) ->
 
 
 def test_what_a_rehearsal_cannot_run(tree: Tree, tmp_path: Path) -> None:
-    file = tree("none", text='name = "n"' + BASH.format(id="x", more="num_nodes = 4"))
+    file = tree("none", text='name = "n"' + bash("x", more="num_nodes = 4"))
     with pytest.raises(UsageError, match=r"x needs 4 nodes, and queue train has 3 here. Hint: --max-hosts 4"):
         _settings_of(rehearsal(file, scenario=tmp_path / PATH, max_hosts=3))
     for name, words in (
