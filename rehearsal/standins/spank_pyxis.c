@@ -2,13 +2,14 @@
  * Stand-in of pyxis for tests and rehearsals: `srun --container-image=FILE.sqsh|[docker://]IMAGE` runs the task inside the
  * image, with the stand-in of enroot as its only helper.
  *
- * Like the real one (0.20 to 0.24; messages of 0.24.0): a SPANK plugin that Slurm loads from plugstack.conf, the same names of options, an
- * unknown option of plugstack.conf ends every srun, root makes a user's directory below runtime_path, a task whose image
- * cannot be had exits with 1 and prints enroot's log, a task begins in the image's working directory. Unlike it: root
- * unpacks the image and changes the task's root (the real one uses user namespaces, or squashfuse), once for each step and
- * node, below runtime_path instead of enroot's data; named containers are kept there; no entry points. The flags of a
- * container's name are those of args.c and pyxis_slurmstepd.c of 0.24.0. A container runs while a process has it as its
- * root. A task that joins one enters its mounts, and takes those of its variables that the task does not have.
+ * Like the real one (0.20 to 0.24; its options were run next to those of 0.20.0 and 0.24.0; messages of 0.24.0): a SPANK
+ * plugin that Slurm loads from plugstack.conf, the same names of options, an unknown option of plugstack.conf ends every
+ * srun, root makes a user's directory below runtime_path, a task whose image cannot be had exits with 1 and prints enroot's
+ * log, a task begins in the image's working directory. Unlike it: root unpacks the image and changes the task's root (the
+ * real one uses user namespaces, or squashfuse), once for each step and node, below runtime_path instead of enroot's data;
+ * named containers are kept there; each task finds a fault for itself; no entry points, --container-save,
+ * --container-unshare, PYXIS_CONTAINER_ variables. A container runs while a process has it as its root. A task that joins
+ * one enters its mounts, and takes those of its variables that the task does not have.
  *
  * Build: gcc -shared -fPIC -o spank_pyxis.so spank_pyxis.c (headers: Debian's libslurm-dev)
  */
@@ -29,11 +30,13 @@
 
 SPANK_PLUGIN(pyxis, 1)
 
-enum { IMAGE = 1, MOUNTS, WORKDIR, NAME, PLAIN };
+enum { IMAGE = 1, MOUNTS, WORKDIR, NAME, ENV, HOME, NO_HOME, READONLY, WRITABLE, PLAIN };
 enum { TEXT = 4096, PATHS = 512 };
 
 static char runtime_path[PATHS / 2] = "/run/pyxis";
 static char image[TEXT], mounts[TEXT], workdir[TEXT], name[TEXT], root[PATHS];
+static char variables[TEXT] = ","; /* of --container-env, as ",NAME,NAME," */
+static int mount_home, readonly;
 static const char *flag = "auto"; /* of --container-name=NAME:FLAG */
 static int job_scope;
 static pid_t joined; /* a process of the running container that the tasks join */
@@ -64,20 +67,77 @@ static int keep_name(const char *argument)
 	return 0;
 }
 
+/* SRC[:DST[:FLAG+FLAG]], appended to mounts as SRC:DST:FLAGS. */
+static int add_mount(const char *entry)
+{
+	char text[TEXT], *rest = text, *source, *target, *flags;
+	size_t used = strlen(mounts);
+
+	snprintf(text, TEXT, "%s", entry);
+	source = strsep(&rest, ":");
+	target = rest ? strsep(&rest, ":") : source;
+	flags = rest ? rest : "";
+	if (*source == '\0' || *target == '\0') {
+		slurm_error("pyxis: --container-mounts: invalid format: %s", entry);
+		return -1;
+	}
+	if (strspn(source, "./") == 0 && strcmp(source, "tmpfs") != 0 && strcmp(source, "umount") != 0)
+		slurm_error("pyxis: mount source must be a relative path, an absolute path, \"tmpfs\" or \"umount\"");
+	else if (strspn(target, "./") == 0)
+		slurm_error("pyxis: mount target must be a relative path or an absolute path");
+	else {
+		snprintf(mounts + used, TEXT - used, "%s%s:%s:%s", used ? "," : "", source, target, flags);
+		return 0;
+	}
+	slurm_error("pyxis: could not add mount entry: %s:%s", source, target);
+	return -1;
+}
+
+/* A list with commas: mounts, or the names of variables. */
+static int keep_list(int which, const char *argument)
+{
+	static char before[TEXT];
+	char text[TEXT], *rest = text, *entry;
+
+	/* Slurm can call twice with the same value. */
+	if (which == MOUNTS && strcmp(argument, before) == 0)
+		return 0;
+	if (which == MOUNTS)
+		snprintf(before, TEXT, "%s", argument);
+	snprintf(text, TEXT, "%s", argument);
+	while ((entry = strsep(&rest, ","))) {
+		if (which == MOUNTS && add_mount(entry) < 0)
+			return -1;
+		if (which == ENV && *entry == '\0') {
+			slurm_error("pyxis: --container-env: invalid format: %s", argument);
+			return -1;
+		}
+		if (which == ENV)
+			snprintf(variables + strlen(variables), TEXT - strlen(variables), "%s,", entry);
+	}
+	return 0;
+}
+
 static int keep(int which, const char *argument, int remote)
 {
-	static const char *words[] = { "", "image", "mounts", "workdir", "name" };
-	char *place = which == IMAGE ? image : which == MOUNTS ? mounts : which == NAME ? name : workdir;
+	static const char *words[] = { "", "image", "mounts", "workdir", "name", "env" };
+	char *place = which == IMAGE ? image : which == NAME ? name : workdir;
 
 	(void)remote;
-	if (which == PLAIN)
+	if (which == HOME || which == NO_HOME)
+		mount_home = which == HOME;
+	if (which == READONLY || which == WRITABLE)
+		readonly = which == READONLY;
+	if (which > ENV)
 		return 0;
 	if (argument == NULL || *argument == '\0') {
 		slurm_error("pyxis: --container-%s: argument required", words[which]);
 		return -1;
 	}
+	if (which == MOUNTS || which == ENV)
+		return keep_list(which, argument);
 	/* Slurm can call twice with the same value; that of a name is kept without its flag, as in the real one. */
-	if (which != MOUNTS && *place != '\0' && strcmp(place, argument) != 0) {
+	if (*place != '\0' && strcmp(place, argument) != 0) {
 		slurm_error("pyxis: --container-%s specified multiple times", words[which]);
 		return -1;
 	}
@@ -89,12 +149,18 @@ static int keep(int which, const char *argument, int remote)
 
 static struct spank_option options[] = {
 	{ "container-image", "FILE|[REGISTRY#]IMAGE[:TAG]", "[pyxis] the image to run in", 1, IMAGE, keep },
-	{ "container-mounts", "SRC:DST[,SRC:DST...]", "[pyxis] directories of the node inside", 1, MOUNTS, keep },
+	{ "container-mounts", "SRC:DST[:FLAGS][,SRC:DST...]", "[pyxis] directories of the node inside", 1, MOUNTS, keep },
 	{ "container-workdir", "PATH", "[pyxis] working directory inside", 1, WORKDIR, keep },
 	{ "container-name", "NAME[:FLAG]", "[pyxis] the container that later steps find under this name", 1, NAME, keep },
-	{ "container-writable", NULL, "[pyxis] the container may be written to (always, here)", 0, PLAIN, keep },
-	{ "container-mount-home", NULL, "[pyxis] the home directory inside (never, here)", 0, PLAIN, keep },
-	{ "no-container-mount-home", NULL, "[pyxis] no home directory inside", 0, PLAIN, keep },
+	{ "container-env", "NAME[,NAME...]", "[pyxis] variables whose value is the job's, not the image's", 1, ENV, keep },
+	{ "container-writable", NULL, "[pyxis] the container may be written to", 0, WRITABLE, keep },
+	{ "container-readonly", NULL, "[pyxis] the container may not be written to", 0, READONLY, keep },
+	{ "container-mount-home", NULL, "[pyxis] the home directory inside", 0, HOME, keep },
+	{ "no-container-mount-home", NULL, "[pyxis] no home directory inside", 0, NO_HOME, keep },
+	{ "container-entrypoint", NULL, "[pyxis] the image's entry point (none is run, here)", 0, PLAIN, keep },
+	{ "no-container-entrypoint", NULL, "[pyxis] no entry point", 0, PLAIN, keep },
+	{ "container-remap-root", NULL, "[pyxis] root inside (the job's user, here)", 0, PLAIN, keep },
+	{ "no-container-remap-root", NULL, "[pyxis] the job's user inside", 0, PLAIN, keep },
 	SPANK_OPTIONS_TABLE_END
 };
 
@@ -192,6 +258,26 @@ static int take_named(void)
 	return !exists && failure[0] == '\0';
 }
 
+/* An option without an image does nothing; 0.24 names each, on srun's screen. */
+static void say_ignored(void)
+{
+	if (mounts[0] != '\0')
+		slurm_error("pyxis: ignoring --container-mounts because neither --container-image nor --container-name is set");
+	if (workdir[0] != '\0')
+		slurm_error("pyxis: ignoring --container-workdir because neither --container-image nor --container-name is set");
+}
+
+/* sbatch --container-image: the script of the job, which is in slurmd's directory, is mounted too. */
+static void add_script(spank_t spank, uint32_t step)
+{
+	char **arguments = NULL;
+	int count = 0;
+	size_t used = strlen(mounts);
+
+	if (step == SLURM_BATCH_SCRIPT && spank_get_item(spank, S_JOB_ARGV, &count, &arguments) == ESPANK_SUCCESS && count > 0)
+		snprintf(mounts + used, TEXT - used, "%s%s:%s:ro", used ? "," : "", arguments[0], arguments[0]);
+}
+
 /* On the node, before there are tasks: the image becomes a directory. */
 int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 {
@@ -201,11 +287,17 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 	char *make[] = { "enroot", "create", "--name", root, file, NULL };
 
 	(void)ac, (void)av;
-	if (!spank_remote(spank) || (image[0] == '\0' && name[0] == '\0'))
+	if (image[0] == '\0' && name[0] == '\0') {
+		if (!spank_remote(spank))
+			say_ignored();
+		return 0;
+	}
+	if (!spank_remote(spank))
 		return 0;
 	spank_get_item(spank, S_JOB_ID, &job);
 	spank_get_item(spank, S_JOB_STEPID, &step);
 	spank_get_item(spank, S_JOB_UID, &user);
+	add_script(spank, step);
 	snprintf(base, sizeof(base), "%s/%u", runtime_path, user);
 	if (mkdir(base, 0700) < 0 && access(base, F_OK) < 0) {
 		slurm_error("pyxis: couldn't mkdir %s: %m", base);
@@ -220,7 +312,10 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		if (!take_named())
 			return 0;
 	}
-	snprintf(file, sizeof(file), "%s", image);
+	if (image[0] == '.' && spank_getenv(spank, "PWD", base, sizeof(base)) == ESPANK_SUCCESS)
+		snprintf(file, sizeof(file), "%s/%s", base, image);
+	else
+		snprintf(file, sizeof(file), "%s", image);
 	if (image[0] != '/' && image[0] != '.') {
 		char uri[TEXT + 16];
 		char *import[] = { "enroot", "import", "--output", file, uri, NULL };
@@ -274,18 +369,31 @@ static void take_workdir(void)
 		fclose(lines);
 }
 
-/* NAME=VALUE lines into the task's environment. */
+/* Whether --container-env names it: the job's value stays. */
+static int is_kept(const char *variable)
+{
+	char wanted[PATHS];
+
+	snprintf(wanted, sizeof(wanted), ",%.500s,", variable);
+	return strstr(variables, wanted) != NULL;
+}
+
+/* NAME=VALUE lines into the task's environment; the job's language does not reach a container. */
 static void take_environment(spank_t spank, const char *file)
 {
+	static const char *language[] = { "LANG", "LANGUAGE", "LC_ALL", NULL };
 	char line[TEXT], *value;
 	FILE *lines = fopen(file, "r");
 
+	for (int i = 0; language[i]; i++)
+		if (!is_kept(language[i]))
+			spank_unsetenv(spank, language[i]);
 	while (lines && fgets(line, sizeof(line), lines)) {
 		line[strcspn(line, "\n")] = '\0';
 		value = strchr(line, '=');
 		if (value) {
 			*value++ = '\0';
-			spank_setenv(spank, line, value, 1);
+			spank_setenv(spank, line, value, !is_kept(line));
 		}
 	}
 	if (lines)
@@ -326,12 +434,54 @@ static int join(spank_t spank)
 	return 0;
 }
 
+/* The first of the mounts whose source this node lacks, as 0.24 says it; NULL if there is none. */
+static const char *missing_source(void)
+{
+	static char text[TEXT];
+	char *rest = text, *entry;
+
+	snprintf(text, TEXT, "%s", mounts);
+	while ((entry = strsep(&rest, ","))) {
+		entry[strcspn(entry, ":")] = '\0';
+		if (entry[0] == '/' && access(entry, F_OK) < 0)
+			return entry;
+	}
+	return NULL;
+}
+
+/* The task's own mounts; NULL if they are made, else what failed. */
+static const char *make_mounts(char *const prepare[])
+{
+	static char text[TEXT + PATHS];
+	const char *missing = missing_source();
+
+	if (missing) {
+		snprintf(text, sizeof(text), "--container-mounts: source path does not exist: %s", missing);
+		return text;
+	}
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount(root, root, NULL, MS_BIND, NULL) < 0 || run(prepare) != 0 ||
+	    (readonly && mount(NULL, root, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) < 0))
+		return "container start failed with error code: 1";
+	return NULL;
+}
+
+static void add_home(spank_t spank)
+{
+	char home[PATHS];
+	size_t used = strlen(mounts);
+
+	if (mount_home && spank_getenv(spank, "HOME", home, sizeof(home)) == ESPANK_SUCCESS)
+		snprintf(mounts + used, TEXT - used, "%s%s:%s:", used ? "," : "", home, home);
+}
+
 /* In each task, still as root: its own mounts, then the image as its root. */
 int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 {
 	/* enroot's hook of GPUs reads them; the real pyxis hands over most of the job's environment. */
-	static const char *variables[] = { "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", NULL };
+	static const char *handed[] = { "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", NULL };
 	char file[PATHS + 32], value[TEXT];
+	const char *fault;
 	char *argv[] = { "enroot", "prepare", root, mounts, file, NULL };
 
 	(void)ac, (void)av;
@@ -343,11 +493,13 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 	if (joined > 0)
 		return join(spank);
 	snprintf(file, sizeof(file), "%s.environ.%d", root, (int)getpid());
-	for (int i = 0; variables[i]; i++)
-		if (spank_getenv(spank, variables[i], value, sizeof(value)) == ESPANK_SUCCESS)
-			setenv(variables[i], value, 1);
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || run(argv) != 0) {
-		snprintf(failure, sizeof(failure), "container start failed with error code: 1");
+	for (int i = 0; handed[i]; i++)
+		if (spank_getenv(spank, handed[i], value, sizeof(value)) == ESPANK_SUCCESS)
+			setenv(handed[i], value, 1);
+	add_home(spank);
+	fault = make_mounts(argv);
+	if (fault) {
+		snprintf(failure, sizeof(failure), "%s", fault);
 		return fail();
 	}
 	take_environment(spank, file);

@@ -171,6 +171,56 @@ def test_flags_of_a_containers_name(head: Host) -> None:
     assert "pyxis: --container-name: empty name" in refused.stdout
 
 
+# Each line: options, a command in the image, what is shown, the exit code. Compared with pyxis 0.20.0 and 0.24.0.
+OPTIONS = (
+    ("--container-mounts=/srv/m", "cat /srv/m/file", "mounted", 0),
+    ("--container-mounts=/srv/m/file:/a/b:ro+rprivate", "sh -c 'echo x >/a/b'", "Read-only file system", 2),
+    ("--container-mounts=tmpfs:/scratch,/srv/m:/m", "sh -c 'cat /m/file >/scratch/z; cat /scratch/z'", "mounted", 0),
+    ("--container-mounts=/none:/x", "true", "pyxis: --container-mounts: source path does not exist: /none", 1),
+    ("--container-mounts=none:/x", "true", "pyxis: could not add mount entry: none:/x", 255),
+    ("--container-mounts=/srv:x", "true", "pyxis: mount target must be a relative path or an absolute path", 255),
+    ("--container-mounts=/srv:/srv,,/m", "true", "pyxis: --container-mounts: invalid format: ", 255),
+    ("--container-workdir=/none", "true", "pyxis: couldn't chdir to /none: No such file or directory", 1),
+    ("--container-mount-home", "cat /root/m", "at home", 0),
+    ("--no-container-mount-home", "cat /root/m", "No such file", 1),
+    ("", "sh -c 'echo $FROM_IMAGE=$OTHER=$LANG.'", "yes=job=.", 0),
+    ("--container-env=FROM_IMAGE,LANG", "sh -c 'echo $FROM_IMAGE=$LANG.'", "job=C.UTF-8.", 0),
+    ("--container-env=OTHER,,LANG", "true", "pyxis: --container-env: invalid format: OTHER,,LANG", 255),
+    ("--container-readonly", "sh -c 'echo 1 >/new'", "Read-only file system", 2),
+    ("--container-writable --no-container-entrypoint", "sh -c 'echo 1 >/new; cat /new'", "1", 0),
+    ("--container-remap-root", "stat -c %u /proc/self", "0", 0),
+)
+
+
+@pytest.mark.parametrize(("options", "command", "said", "code"), OPTIONS)
+def test_option_of_pyxis(head: Host, options: str, command: str, said: str, code: int) -> None:
+    """The stand-in takes, refuses and words these options as the real one."""
+    head.put("/srv/m/file", b"mounted\n")
+    head.put("/root/m", b"at home\n")
+    done = head.run(
+        f"export FROM_IMAGE=job OTHER=job; srun --quiet --container-image={IMAGE} {options} {command}", check=False
+    )
+    assert said in done.stdout
+    assert done.returncode == code
+
+
+def test_batch_script_runs_in_the_image(head: Host) -> None:
+    head.put("/srv/batch", f"#!/bin/sh\n#SBATCH --container-image={IMAGE}\ncat /etc/os-release\n".encode(), 0o755)
+    assert "ID=probe" in head.run("cd /srv; sbatch --quiet --wait --output=/srv/out batch; cat /srv/out").stdout
+
+
+def test_options_without_an_image_are_named(head: Host) -> None:
+    done = head.run("srun --container-workdir=/etc stat -c %n /srv")
+    assert "ignoring --container-workdir because neither --container-image nor --container-name is set" in done.stdout
+    assert "/srv\n" in done.stdout
+
+
+def test_file_that_is_no_image_fails_the_job(head: Host) -> None:
+    done = head.run("echo broken >/srv/no.sqsh; cd /srv; srun --container-image=./no.sqsh true", check=False)
+    assert done.returncode == 1
+    assert "pyxis:     [ERROR] Invalid image format: " in done.stdout
+
+
 def test_image_that_is_not_there_fails_the_job(head: Host) -> None:
     done = head.run("srun --container-image=/fsx/containers/none.sqsh true", check=False)
     assert done.returncode == 1
