@@ -18,6 +18,7 @@ from acceptance.scenario.runs import TestDefinition
 _STREAMS = {"output": "out", "error": "err"}
 SCRIPT, LAUNCHER, VARIABLES, HOSTS = "cloudai_sbatch_script.sh", "generated_command.sh", "env_vars.sh", "hostfile.txt"
 METADATA = "metadata.sh"
+_MOUNTS = "--container-mounts"
 NOTES = "notes.txt"  # what the script notes about itself: notes.py reads it
 
 
@@ -223,14 +224,28 @@ def _command(step: Step, options: Sequence[str] = ()) -> str:
     parts += ["--export=ALL"]
     parts += [] if command.alone else [word(f"--mpi={command.mpi or job.system['mpi']}")]
     parts += options
+    texts = (job.system.get("extra_srun_args", ""), step.srun)
+    own, given = list(command.options), [shlex.split(text) for text in texts if text]
     if command.image:
+        mounts = [*mounts_of(step), *(mount for listed in (own, *given) for mount in _take_mounts(listed))]
         parts += [word(command.container or f"--container-image={command.image}")]
-        parts += [word(f"--container-mounts={','.join(mounts_of(step))}")]
+        parts += [word(f"--container-mounts={','.join(mounts)}")]
         if not job.system["container_mount_home"]:
             parts.append("--no-container-mount-home")
-    parts += [word(option) for option in command.options]
-    given = (job.system.get("extra_srun_args", ""), step.srun)
-    return lines([*parts, *(words(shlex.split(text)) for text in given if text), program])
+    parts += [word(option) for option in own]
+    return lines([*parts, *(words(listed) for listed in given if listed), program])
+
+
+def _take_mounts(options: list[str]) -> list[str]:
+    """Take the mounts out of options: of several --container-mounts, Slurm hands only the last to the nodes."""
+    taken: list[str] = []
+    for at in reversed(range(len(options))):
+        if options[at].startswith(f"{_MOUNTS}="):
+            taken.insert(0, options.pop(at).partition("=")[2])
+        elif options[at] == _MOUNTS:
+            taken[:0] = options[at + 1 : at + 2]
+            del options[at : at + 2]
+    return taken
 
 
 def mounts_of(step: Step) -> Iterator[str]:

@@ -395,6 +395,18 @@ def test_a_percent_sign_in_an_id_is_no_pattern_of_slurm(tmp_path: Path) -> None:
     assert script.count("50%%t/0/") == 4
 
 
+def test_mounts_of_extra_options_come_next_to_those_of_the_test(tmp_path: Path) -> None:
+    """Slurm hands only the last --container-mounts to the nodes; seen with pyxis 0.20.0 and 0.24.0."""
+    scenario = tmp_path / "x.toml"
+    extra = "--comment=x --container-mounts=/a:/b,/c:/d --container-mounts /e:/f:ro"
+    scenario.write_text(f'name = "n"\n[[Tests]]\nid = "m"\ntest_name = "ring"\nextra_srun_args = "{extra}"\n')
+    assert dry_run(tmp_path, scenario) == 0
+    main_step = (tmp_path / f"OUT/n_{STAMP}/m/0/cloudai_sbatch_script.sh").read_text().rpartition("srun")[2]
+    assert main_step.count("--container-mounts") == 1
+    assert all(mount in main_step for mount in (":/cloudai_run_results,", ",/a:/b,/c:/d,/e:/f:ro"))
+    assert "--comment=x" in main_step
+
+
 def test_the_test_of_a_hook_cannot_be_written_outside_of_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
