@@ -56,7 +56,7 @@ from acceptance.history import (
 )
 from acceptance.limits import known_limits
 from acceptance.nccl import Log, Table, merged, parse_file
-from acceptance.report import Report, suite_report, table, write_files, write_report
+from acceptance.report import REPORT_FILES, Report, suite_report, table, write_files, write_report
 from acceptance.runner.campaign import Campaign, make_run_directory
 from acceptance.runner.drain import drain_bad_nodes
 from acceptance.runner.files import write_whole
@@ -339,7 +339,12 @@ def _cluster_facts(arguments: argparse.Namespace) -> Any:
 
 
 def _values(arguments: argparse.Namespace) -> tuple[Any, str]:
-    """The scenario's JSON as the site changes it, and the names of the files that it is from."""
+    """The scenario's JSON as the site changes it, and the names of the files that it is from. Raises InputError."""
+    if arguments.scenario == SCENARIO_FILE and not SCENARIO_FILE.exists():
+        rule = "does not exist: this machine is not the head node of a cluster, where Slipway puts it"
+        raise InputError(
+            [f"{SCENARIO_FILE}: {rule}. Hint: run it on the head node, or name a file with --scenario FILE"]
+        )
     site = arguments.site or (SITE_FILE if SITE_FILE.exists() else None)
     values = read_values(arguments.scenario, site)
     return values, f"{arguments.scenario} with {site}" if site else str(arguments.scenario)
@@ -507,6 +512,10 @@ def _made_again(directory: Path) -> Report:
     if (directory / FILE).exists() or not directory.is_dir():
         return write_report(directory)
     report = suite_report(directory)
+    foreign = [name for name in REPORT_FILES if (directory / name).exists()]
+    if foreign and "report.json" not in foreign:  # a report that was made before has it
+        rule = "exists, and no report wrote it: there is no report.json"
+        raise InputError([f"{directory / name}: {rule}. Hint: move it away" for name in foreign])
     write_files(report)
     return report
 

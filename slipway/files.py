@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -61,6 +62,7 @@ def write_folder(folder: Path, texts: Mapping[str, str], mark: str, *, force: bo
     With `force` they replace a folder whose files all begin with `mark`. Raises UsageError for any other folder that is
     not empty, SlipwayError if it fails.
     """
+    made = [parent for parent in folder.parents if not parent.exists()]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_unfinished(folder)
@@ -79,6 +81,9 @@ def write_folder(folder: Path, texts: Mapping[str, str], mark: str, *, force: bo
             for left in (part, old):
                 shutil.rmtree(left, ignore_errors=True)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        for parent in made:  # the nearest first; one that has become another's stays
+            with contextlib.suppress(OSError, ValueError):
+                parent.rmdir()
         reason = getattr(error, "strerror", None) or error
         raise SlipwayError(f"{folder}: cannot be written: {reason}. Hint: name another folder") from None
 

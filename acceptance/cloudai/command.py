@@ -18,7 +18,7 @@ from acceptance.cloudai import manifests
 from acceptance.cloudai.convert import convert
 from acceptance.cloudai.download import add_download_options, download
 from acceptance.cloudai.install import Piece, install, not_installed, pieces_of, uninstall
-from acceptance.cloudai.load import System, Tree, definition, load_tree
+from acceptance.cloudai.load import System, Tree, definition, folders_of, load_tree
 from acceptance.cloudai.plan import Plan, launchers, make_plan, write_plan
 from acceptance.cloudai.remarks import Remarks
 from acceptance.cloudai.schema import REPORTS
@@ -232,7 +232,8 @@ def list_names(what: str) -> None:
 
 def read_one_scenario(path: Path, tests_dir: Path | None, hook_dir: Path | None) -> TestScenario:
     """Return the scenario of a file. Raises InputError with every error of it and of its tests and hooks."""
-    tree = load_tree([path], tests_dir, hook_dir)
+    near, hooks = folders_of(path)
+    tree = load_tree([path], tests_dir or (near if near.is_dir() else None), hook_dir or hooks)
     errors = tree.relevant(tree.remarks.errors, path)
     if errors:
         raise InputError([remark.text() for remark in errors])
@@ -257,7 +258,7 @@ def list_runs(scenario: TestScenario, as_json: bool) -> None:
 
 def _parts(run: TestRun) -> list[str]:
     steps = point_count(run)
-    parts = [" ".join(run.nodes) if run.nodes else f"{'|'.join(map(str, run.counts)) or 1} nodes"]
+    parts = [" ".join(run.nodes) if run.nodes else _count(run)]
     parts += [f"without {' '.join(run.exclude_nodes)}"] if run.exclude_nodes else []
     parts += [f"{run.iterations} iterations"] if run.iterations > 1 else []
     parts += [f"a sweep of {steps} points"] if steps > 1 else []
@@ -268,6 +269,10 @@ def _parts(run: TestRun) -> list[str]:
     urls = [without_password(one["url"]) for one in run.test.repositories]
     parts += [f"repositories {', '.join(urls)}"] if urls else []
     return [*parts, *_measured(run)]
+
+
+def _count(run: TestRun) -> str:
+    return f"{'|'.join(map(str, run.counts))} nodes" if len(run.counts) > 1 else plural([*run.counts, 1][0], "node")
 
 
 def _measured(run: TestRun) -> list[str]:

@@ -55,6 +55,17 @@ def line(value: Any, spot: Spot) -> Any:
     return value
 
 
+def path(value: Any, spot: Spot) -> Any:
+    """A path. `~` is no folder of a home here: no shell reads it, and a folder of that name would be made."""
+    value = line(value, spot)
+    if value is not INVALID and value.startswith("~"):
+        spot.error(
+            value, "must not begin with ~, which no shell expands here", 'write the whole path: "/home/NAME/..."'
+        )
+        return INVALID
+    return value
+
+
 def matching(pattern: str, rule: str, hint: str) -> Form:
     """A text that a regular expression matches whole."""
     compiled = re.compile(pattern)

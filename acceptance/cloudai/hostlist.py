@@ -11,6 +11,7 @@ from typing import Any
 from acceptance.cloudai.forms import INVALID
 from acceptance.cloudai.remarks import Spot
 from acceptance.runner.slurm import Node
+from acceptance.text import plural
 
 _LARGEST = 100_000  # names of one expression
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -133,7 +134,7 @@ def choose(
             raise NodesError(rule, f"look at `sinfo -N -p {match[1]}`, and wait for its nodes or resume them")
         wanted = len(free) if match[3] == "max_avail" else int(match[3])
         if wanted > len(free) or not free:
-            rule = f"asks for {match[3]} nodes of the group {match[2]}, which has {len(free)} left"
+            rule = f"asks for {plural(int(match[3]), 'node')} of the group {match[2]}, which has {len(free)} left"
             raise NodesError(rule, "ask for fewer, or extend the group in the system's file")
         names += free[:wanted]
     if not names:

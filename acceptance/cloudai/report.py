@@ -76,7 +76,7 @@ def scenario_report(folder: Path) -> Report:
         cluster=facts.cluster,
         partition=plan.partition,
         instance_type=facts.instance_type,
-        nodes_expected=max((job.nodes for job in plan.jobs), default=1),
+        nodes_expected=max(1, len(nodes), *(job.nodes for job in plan.jobs)),
         gpus_per_node=facts.gpus_per_node,
         tests=tests,
         nodes=nodes,
@@ -202,8 +202,10 @@ def _iso(unix: float | None) -> str | None:
 
 
 def _nodes(tests: Sequence[TestReport]) -> tuple[NodeReport, ...]:
-    """A node is good if a test that passed ran on it; a failed test alone proves nothing about one node."""
-    good = {node: test.name for test in tests if test.job and test.verdict in ACCEPTED for node in test.job.nodes}
+    """A node is good if a test that measured something passed on it; a failed test proves nothing about one node."""
+    passed = [test for test in tests if test.job and test.verdict in ACCEPTED]
+    good = {node: test.name for test in passed if test.rows or test.figures for node in _of(test)}
+    unmeasured = {node: test.name for test in passed for node in _of(test)}
     used = {node: test.name for test in tests if test.job for node in test.job.nodes}
     lost = {
         node: f"{test.name}: {test.job.state}"
@@ -217,9 +219,16 @@ def _nodes(tests: Sequence[TestReport]) -> tuple[NodeReport, ...]:
             result.append(NodeReport(node, None, "infrastructure", lost[node], None))
         elif node in good:
             result.append(NodeReport(node, None, "good", f"{good[node]} passed on it", None))
+        elif node in unmeasured:
+            text = f"{unmeasured[node]} passed on it, and measured nothing"
+            result.append(NodeReport(node, None, "not measured", text, None))
         else:
             result.append(NodeReport(node, None, "suspect", f"took part in {used[node]} only, which failed", None))
     return tuple(result)
+
+
+def _of(test: TestReport) -> list[str]:
+    return list(test.job.nodes) if test.job else []
 
 
 def _versions(record: RunRecord) -> dict[str, str]:

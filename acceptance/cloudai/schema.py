@@ -112,9 +112,9 @@ _NAMESPACE = forms.matching(
 _EVERY_SYSTEM = {
     "name": forms.Key(forms.line, True),
     "scheduler": forms.Key(forms.choice("slurm", "standalone", "kubernetes", "runai", "lsf"), True),
-    "install_path": forms.Key(forms.line, True),
-    "output_path": forms.Key(forms.line, True),
-    "hf_home_path": forms.Key(forms.line),
+    "install_path": forms.Key(forms.path, True),
+    "output_path": forms.Key(forms.path, True),
+    "hf_home_path": forms.Key(forms.path),
     "global_env_vars": forms.Key(forms.mapping(forms.text, VARIABLE), default={}),
 }
 SYSTEMS: dict[str, dict[str, forms.Key]] = {

@@ -28,6 +28,9 @@ def write_report(directory: Path, judged: Mapping[str, JudgedLog] | None = None)
     return report
 
 
+REPORT_FILES = ("report.json", "junit.xml", "report.html", "summary.md")
+
+
 def write_files(report: Report) -> None:
     """Write the four files of a report into its directory. Raises OSError."""
     directory = Path(report.directory)

@@ -64,6 +64,7 @@ check::compare() { # OUTSIDE INSIDE GPUS: prints a line for each node; fails whe
 check::main() {
   local arguments=() nodes=1 partition='' gpus=0 options outside inside
   while [[ ${1-} == --* ]]; do
+    [ "$1" != --help ] || { printf '%s\n' "$USAGE" && return; }
     [ -n "${2-}" ] || check::die "$1 without a value" "$USAGE" 2
     case $1 in
       --partition)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 
 LEAST_CPUS = 0.8
 """Below this many CPUs healthy local hosts were measured near the limit: 0.5 CPUs gave 0.0079 of 0.025 GB/s."""
 WANTED_CPUS = 2  # what docs/rehearsal.md asks for; the trial keeps as many busy
 TRIAL_S = 0.5
 TRIAL_TIMEOUT_S = 60
+TIMED_OUT = re.compile(r"exceeded|(?:not (?:up|done)|no answer|not idle).* (?:after|in) [0-9]+ s|after [0-9]+ s")
 # Prints the CPUs that one busy process got.
 TRIAL = """
 import sys, time
@@ -44,3 +47,16 @@ def starvation(cpus: float) -> str:
         f"this machine gave the rehearsal {cpus:.1f} CPUs, and it needs {WANTED_CPUS}: what was measured says nothing "
         "about the nodes. Hint: end other programs, or raise the CPU limit of this machine or container"
     )
+
+
+def timed_out(faults: Iterable[str]) -> bool:
+    """Whether one of the faults is a time that was over."""
+    return any(TIMED_OUT.search(fault) for fault in faults)
+
+
+def keeps_its_name(faults: Iterable[str], on_purpose: bool, user_scenario: bool) -> bool:
+    """Whether faults on a slow machine are still reported as they are.
+
+    Those of a breakage on purpose are, and those of a user's scenario: its tests may fail for reasons of their own.
+    """
+    return on_purpose or (user_scenario and not timed_out(faults))

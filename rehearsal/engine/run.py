@@ -19,7 +19,7 @@ from rehearsal.cloud.seed import DEPLOYER, make_bucket
 from rehearsal.cloud.server import Address, EmbeddedAws
 from rehearsal.engine import cdk
 from rehearsal.engine.account import seed_of
-from rehearsal.engine.cpu import available_cpus, starvation
+from rehearsal.engine.cpu import available_cpus, keeps_its_name, starvation, timed_out
 from rehearsal.engine.instances import Instances
 from rehearsal.engine.lifeline import Interrupted, leave_screen
 from rehearsal.engine.local_cluster import AWS_PORT, MIRROR_BUCKET, LocalCluster
@@ -55,7 +55,6 @@ FAILED = re.compile(r"FAILED|ROLLBACK")
 NESTED_SUFFIX = re.compile(r"-[0-9A-F]{12}$")  # what CloudFormation appends to the name of a nested stack
 SHELL_POLL_S = 0.2
 KEPT_POLL_S = 0.5
-TIMED_OUT = re.compile(r"exceeded|(?:not (?:up|done)|no answer|not idle).* (?:after|in) [0-9]+ s|after [0-9]+ s")
 MIRROR_POLICY = {  # the rehearsal's own mirror, which no policy of the nodes names
     "Statement": [
         {
@@ -147,11 +146,12 @@ class Engine:
         self._collect()
 
     def _look_for_starvation(self) -> None:
-        """Where time decided, ask whether this machine is too slow. A failure on purpose keeps its own name."""
-        by_time = self.hosts.acceptance_output or any(TIMED_OUT.search(fault) for fault in self.outcome.faults)
+        """Where time decided, ask whether this machine is too slow."""
+        by_time = self.hosts.acceptance_output or timed_out(self.outcome.faults)
         if self.outcome.faults and by_time and not self.spec.cloud_only:
             starved = starvation(available_cpus())
-            if starved and self.spec.breaks:
+            user_scenario = self.settings.scenario_file is not None
+            if starved and keeps_its_name(self.outcome.faults, bool(self.spec.breaks), user_scenario):
                 self.progress.say(starved, "yellow")
             else:
                 self.outcome.starvation = starved

@@ -52,7 +52,7 @@ class UserScenario:
 
 def on_cluster(settings: Settings) -> bool:
     """Whether the scenario is a file of the cluster, which nothing here can read."""
-    return settings.acceptance.scenario.startswith(f"{FSX_MOUNT}/")
+    return os.path.normpath(settings.acceptance.scenario).startswith(f"{FSX_MOUNT}/")
 
 
 def read_user_scenario(settings: Settings) -> UserScenario | None:

@@ -410,3 +410,14 @@ def test_what_slurm_refused_is_an_error_of_the_run(tmp_path: Path) -> None:
     assert report.failures[0].what == refused
     assert not [failure for failure in report.failures if "was not measured" in failure.what]
     assert refused in (tmp_path / report.run_id / "junit.xml").read_text()
+
+
+@pytest.mark.parametrize("command", ["run", "locate"])
+def test_a_machine_that_is_no_head_node_says_where_to_run(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("acceptance.cli.SCENARIO_FILE", tmp_path / "acceptance.json")
+    assert main([command, "--scenario", str(tmp_path / "acceptance.json")]) == 2
+    rule = "does not exist: this machine is not the head node of a cluster, where Slipway puts it"
+    hint = "Hint: run it on the head node, or name a file with --scenario FILE"
+    assert f"{tmp_path}/acceptance.json: {rule}. {hint}" in capsys.readouterr().err

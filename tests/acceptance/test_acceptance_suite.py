@@ -236,6 +236,15 @@ def test_a_run_has_the_suite_as_a_section(tmp_path: Path) -> None:
     assert json.loads((directory / "report.json").read_text()) == again
 
 
+def test_a_report_of_the_suite_overwrites_no_file_of_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = write_reports(tmp_path, gpus=of_eight())
+    (directory / "summary.md").write_text("mine")
+    assert main(["report", str(directory)]) == 2
+    rule = "exists, and no report wrote it: there is no report.json. Hint: move it away"
+    assert f"{directory}/summary.md: {rule}" in capsys.readouterr().err
+    assert (directory / "summary.md").read_text() == "mine"
+
+
 def test_a_bad_gpu_makes_its_node_bad(tmp_path: Path) -> None:
     directory = suite_run(tmp_path, gpus=of_eight())
     add_suite(directory, SUITE, ["gpu-1"])

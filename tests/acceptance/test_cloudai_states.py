@@ -202,3 +202,18 @@ def test_a_requeued_job_is_followed_to_its_second_end_and_the_report_warns(
     checks = [(check.name, check.outcome, check.message) for check in scenario_report(folder).tests[0].checks]
     assert checks[0] == ("requeued", "warn", "began 2 times: Slurm put it back into the queue")
     assert json.loads((folder / "run.json").read_text())["tests"][0]["outcome"]["nodes"] == ["gpu-2"]
+
+
+def test_a_node_on_which_nothing_was_measured_is_not_good(
+    scenario: Callable[..., tuple[Path, ScenarioRun, list[str]]],
+) -> None:
+    """And the heading counts the nodes that took part, not those of the largest job."""
+    answers = {"scontrol show jobs": line(1, "COMPLETED", nodes="gpu-1") + line(2, "COMPLETED", nodes="gpu-2")}
+    folder, run, _ = scenario(answers, job(1), job(2))
+    run.run(5, wait=True)
+    report = scenario_report(folder)
+    assert report.nodes_expected == 2
+    assert {(node.name, node.verdict, node.evidence) for node in report.nodes} == {
+        ("gpu-1", "not measured", "t1/0 passed on it, and measured nothing"),
+        ("gpu-2", "not measured", "t2/0 passed on it, and measured nothing"),
+    }

@@ -88,6 +88,11 @@ SYSTEMS = [
         'x.toml:5:1: default_partition = "q": is not one of the partitions of this file. Hint: its partitions: p',
     ),
     (
+        SYSTEM.replace('"i"', '"~/x"'),
+        'x.toml:3:1: install_path = "~/x": must not begin with ~, which no shell expands here. Hint: write the whole'
+        ' path: "/home/NAME/..."',
+    ),
+    (
         "gpus_per_node = 'eight'\n" + SYSTEM,
         'x.toml:1:1: gpus_per_node = "eight": must be a whole number from 1 to 1024. Hint: correct the number',
     ),
@@ -658,7 +663,7 @@ def test_nodes_of_groups_are_different_and_excluded_ones_are_left_out() -> None:
     ("expressions", "words"),
     [
         (["p:g:5"], "asks for 5 nodes of the group g, which has 4 left"),
-        (["p:g:4", "p:g:1"], "asks for 1 nodes of the group g, which has 0 left"),
+        (["p:g:4", "p:g:1"], "asks for 1 node of the group g, which has 0 left"),
         (["p:k:1"], "names the group k, which the partition p has not"),
         (["q:g:1"], "names the partition q, which the system's file has not"),
     ],
@@ -759,6 +764,16 @@ def test_list_prints_what_a_scenario_runs(capsys: pytest.CaptureFixture[str]) ->
         {"maxbytes": size, "extra_env_vars.NCCL_ALGO": ring} for size in ("1G", "2G") for ring in ("Ring", "Tree")
     ]
     assert runs[1]["dependencies"][1] == {"type": "end_post_comp", "id": "ring"}
+
+
+def test_list_finds_the_tests_next_to_a_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in ("test", "."):
+        folder = tmp_path / place.replace(".", "alone")
+        (folder / "test_scenario" / place).mkdir(parents=True)
+        (folder / "test_scenario/a.toml").write_text(ONE)
+        (folder / "test_scenario" / place / "ring.toml").write_text(RING)
+        assert main(["list", "--test-scenario", str(folder / "test_scenario/a.toml")]) == 0
+        assert capsys.readouterr().out.startswith("a: ring (NcclTest), 1 node, ")
 
 
 def test_list_prints_an_acceptance_json_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

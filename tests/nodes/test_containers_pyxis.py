@@ -339,6 +339,10 @@ def test_wrong_use_of_the_check(head: Host, arguments: str, said: str) -> None:
     assert said in done.stdout
 
 
+def test_help_of_the_check(head: Host) -> None:
+    assert head.run(f"{CHECK} --help").stdout == "check-containers.sh [--partition P] [--nodes N] IMAGE\n"
+
+
 def test_check_of_a_cluster_without_jobs_or_with_a_broken_image(head: Host) -> None:
     head.run("echo broken >/fsx/containers/broken.sqsh; scontrol update nodename=head state=drain reason=test")
     no_job = head.run(

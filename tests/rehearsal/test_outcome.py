@@ -54,6 +54,21 @@ def test_the_result_of_a_slow_machine_accuses_no_node() -> None:
     assert (last_line(outcome), outcome.exit_code) == ("[RESULT] FAILURE: interrupted", 130)
 
 
+@pytest.mark.parametrize(
+    ("fault", "on_purpose", "user_scenario", "kept"),
+    [
+        ("demo-acceptance/Run: disk/0: job: the job failed with exit code 3", False, True, True),
+        ("demo-acceptance/Run: train-st-gpu-1 is suspect", False, False, False),
+        ("gpu-1: not up after 300 s", False, True, False),
+        ("gpu-1: not up after 300 s", True, False, True),
+    ],
+)
+def test_a_slow_machine_hides_no_failure_of_a_user_s_own_test(
+    fault: str, on_purpose: bool, user_scenario: bool, kept: bool
+) -> None:
+    assert cpu.keeps_its_name([fault], on_purpose, user_scenario) is kept
+
+
 def test_a_fault_names_the_local_report() -> None:
     outcome = Outcome(
         Path("/r"), faults=["gpu-1 is slow; report: s3://demo-results/acceptance/r1/report.html", "s3://b/x"]

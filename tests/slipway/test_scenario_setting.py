@@ -18,11 +18,12 @@ from acceptance.scenario import check_scenario
 from slipway import command_line
 from slipway.bundle import acceptance_basis, acceptance_scenario, bundle_files, node_env_values, scenario_files
 from slipway.cli import app
-from slipway.errors import SettingsError, UsageError
+from slipway.errors import SettingsError, SlipwayError, UsageError
 from slipway.exchange.cloudai_export import MARK, cloudai_files
 from slipway.files import write_folder
 from slipway.rehearse import Rehearsal, _copy_of, _settings_of
 from slipway.settings import Settings, examine, load_settings
+from slipway.settings.rules import scenario as rules
 from slipway.settings.scenario import longest_s, read_user_scenario
 from tests.cloudai_toml import bash, bash_file
 
@@ -335,3 +336,21 @@ def test_a_rehearsal_without_hosts_runs_no_scenario(
     words = ["rehearse", str(tree("none")), "--cloud-only", "--scenario", str(tmp_path / PATH)]
     assert command_line.run(app, words) == 2
     assert capsys.readouterr().err.startswith("--scenario needs local hosts, --cloud-only has none. Hint: leave one of")
+
+
+def test_check_reads_a_scenario_once(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Settings] = []
+    monkeypatch.setattr(rules, "read_user_scenario", lambda s: read.append(s) or read_user_scenario(s))
+    assert not examine(tree()).faults
+    assert len(read) == 1
+
+
+def test_a_path_that_leaves_fsx_is_no_file_of_the_cluster(tree: Tree) -> None:
+    (fault,) = examine(tree("/fsx/../no-such.toml")).faults
+    assert "no-such.toml" in fault.message
+
+
+def test_a_failed_export_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(SlipwayError, match="cannot be written"):
+        write_folder(tmp_path / "a/b/c", {"x" * 300: ""}, MARK)
+    assert list(tmp_path.iterdir()) == []

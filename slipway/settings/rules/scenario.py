@@ -6,12 +6,25 @@ from collections.abc import Iterator
 
 from slipway.settings.model import Settings
 from slipway.settings.rules.rule import COUNT_KEYS, Finding, rule, warning
-from slipway.settings.scenario import longest_s, misfits, on_cluster, read_user_scenario
+from slipway.settings.scenario import UserScenario, longest_s, misfits, on_cluster, read_user_scenario
 from slipway.text import plural
 
 PLACE = ("acceptance", "scenario")
 SCENARIO_SHARE = 0.75
 """Of acceptance.timeout_minutes, for the jobs of a scenario: the build of nccl-tests may take 0.20 before."""
+
+
+class _Read:
+    """The scenario of the settings that were asked for last: the rules ask one after another, and it may be large."""
+
+    settings: Settings | None = None
+    scenario: UserScenario | None = None
+
+
+def _scenario(s: Settings) -> UserScenario | None:
+    if _Read.settings is not s:  # not equality: other settings may find another text in the same file
+        _Read.settings, _Read.scenario = s, read_user_scenario(s)
+    return _Read.scenario
 
 
 @rule(
@@ -20,7 +33,7 @@ SCENARIO_SHARE = 0.75
     keys=("acceptance.scenario",),
 )
 def scenario_file(s: Settings) -> Iterator[Finding]:
-    scenario = read_user_scenario(s)
+    scenario = _scenario(s)
     yield from ((PLACE, text, hint) for text, hint in (scenario.errors if scenario else ()))
 
 
@@ -37,7 +50,7 @@ def scenario_file(s: Settings) -> Iterator[Finding]:
     ),
 )
 def scenario_fit(s: Settings) -> Iterator[Finding]:
-    scenario = read_user_scenario(s)
+    scenario = _scenario(s)
     if scenario and scenario.scenario and s.gpu_queue:
         yield from ((PLACE, text, hint) for text, hint in misfits(scenario.scenario, s, s.gpu_queue))
 
@@ -48,7 +61,7 @@ def scenario_fit(s: Settings) -> Iterator[Finding]:
     keys=("acceptance.scenario",),
 )
 def scenario_remarks(s: Settings) -> Iterator[Finding]:
-    scenario = read_user_scenario(s)
+    scenario = _scenario(s)
     yield from ((PLACE, text, hint) for text, hint in (scenario.warnings if scenario else ()))
 
 
@@ -58,7 +71,7 @@ def scenario_remarks(s: Settings) -> Iterator[Finding]:
     keys=("acceptance.scenario", "acceptance.timeout_minutes"),
 )
 def scenario_time(s: Settings) -> Iterator[Finding]:
-    scenario = read_user_scenario(s)
+    scenario = _scenario(s)
     longest = longest_s(scenario.scenario) if scenario and scenario.scenario else 0
     minutes = s.acceptance.timeout_minutes * SCENARIO_SHARE
     if longest > minutes * 60:
