@@ -171,7 +171,7 @@ def test_flags_of_a_containers_name(head: Host) -> None:
     assert "pyxis: --container-name: empty name" in refused.stdout
 
 
-# Each line: options, a command in the image, what is shown, the exit code. Compared with pyxis 0.20.0 and 0.24.0.
+# Each line: options, a command in the image, what is shown, the exit code. Run with pyxis 0.20.0 and 0.24.0; the words of /none:/x are 0.24.0's.
 OPTIONS = (
     ("--container-mounts=/srv/m", "cat /srv/m/file", "mounted", 0),
     ("--container-mounts=/srv/m/file:/a/b:ro+rprivate", "sh -c 'echo x >/a/b'", "Read-only file system", 2),
