@@ -177,6 +177,25 @@ def test_dependencies_sweep_group_and_time_out(files: Files, tmp_path: Path, cap
     assert f"{folder.name}/ring" in capfd.readouterr().out
 
 
+def test_groups_take_the_nodes_that_are_free(
+    files: Files, slurm: LoopbackSlurm, tmp_path: Path, capfd: Capture
+) -> None:
+    """gpu-3 is drained, so that max_avail of the group gpu-[3-4] is gpu-4 alone, and so is one node of it."""
+    options = files(
+        bash("all", "srun hostname", "nodes = ['train:rack:max_avail']"),
+        bash("one", "hostname", f"nodes = ['train:rack:1']\n{needs(start_post_comp='all')}"),
+    )
+    slurm.call("scontrol", "update", "nodename=gpu-3", "state=drain", "reason=test")
+    try:
+        assert main(["run", *options]) == 0
+        assert main(["run", *files(bash("two", "true", "nodes = ['train:rack:2']"))]) == 2
+    finally:
+        slurm.call("scontrol", "update", "nodename=gpu-3", "state=resume")
+    assert "asks for 2 nodes of the group rack, which has 1 left" in capfd.readouterr().err
+    report, _ = report_of(tmp_path)
+    assert {job["test"]: job["nodes"] for job in report["scenario"]["jobs"]} == {"all": ["gpu-4"], "one": ["gpu-4"]}
+
+
 def test_a_failed_gate_skips_the_test_and_ends_the_scenario(files: Files, tmp_path: Path, capfd: Capture) -> None:
     (tmp_path / "hook/test").mkdir(parents=True)
     for name, cmd in (("gate", "echo bad cable >&2; exit 4"), ("tidy", "true")):
