@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import stat
 import subprocess
 from collections.abc import Mapping
 from importlib.resources import files
@@ -65,10 +66,10 @@ def download(arguments: argparse.Namespace, system: System) -> int:
             / _name_of(spec, "source", "folder", "include")
         )
         script = _script(spec, where, arguments.partition, system.values)
-        if arguments.dry_run:
-            print(f"# {where / SCRIPT}\n{script}", end="")
-        elif complete(spec):
+        if complete(spec):
             print(f"{spec['source']}: is complete: {spec['folder']}")
+        elif arguments.dry_run:
+            print(f"# {where / SCRIPT}\n{script}", end="")
         else:
             waiting.append((spec, where, _submit(spec, where, script, arguments.wait)))
     failed = [spec["source"] for spec, where, job in waiting if job and not _ended_well(spec, where, job)]
@@ -84,6 +85,8 @@ def _specs(arguments: argparse.Namespace, system: System) -> list[dict[str, Any]
         faults.append("--local-dir: is for one SOURCE. Hint: run the command for each")
     if system.scheduler != "slurm":
         faults.append(f'scheduler = "{system.scheduler}": downloads are jobs of Slurm. Hint: name a system of Slurm')
+    if arguments.partition and not re.fullmatch(rf"{_NAME}(,{_NAME})*", arguments.partition):
+        faults.append(f"--partition: {arguments.partition!r}: must be the name of a partition. Hint: sinfo shows them")
     for name, default in HOSTS.items():
         value = os.environ.get(name) or default
         if not re.fullmatch(r"https?://[^\s@]+", value):
@@ -142,13 +145,22 @@ def _script(spec: Mapping[str, Any], where: Path, partition: str | None, system:
     lines += ["#SBATCH --requeue", *(f"#SBATCH {one}" for one in system["extra_sbatch_args"])]
     head = ["#!/bin/bash", f"# Downloads {spec['source']}. Safe to run again: it goes on where it ended.", *lines]
     return "\n".join(
-        [*head, "", shlex.join(["exec", "/usr/bin/python3", "-I", str(where / PROGRAM), str(where / SPEC)]), ""]
+        [
+            *head,
+            "",
+            shlex.join(["exec", "/usr/bin/python3", "-I", "-X", "utf8", str(where / PROGRAM), str(where / SPEC)]),
+            "",
+        ]
     )
 
 
 def _submit(spec: Mapping[str, Any], where: Path, script: str, wait: bool) -> subprocess.Popen[str] | None:
     """Write the job's files and submit it. With `wait` the process of sbatch is returned, which ends with the job."""
-    where.mkdir(parents=True, exist_ok=True)
+    where.mkdir(0o755, parents=True, exist_ok=True)
+    state = where.lstat()
+    if state.st_uid != os.geteuid() or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        rule = "is another user's, or others may write into it: the program in it would run as you"
+        raise InputError([f"{where}: {rule}. Hint: remove it, or give another install_path"])
     write_whole(where / PROGRAM, files("acceptance.cloudai").joinpath(PROGRAM).read_text("utf-8"))
     write_whole(where / SPEC, json.dumps(spec, indent=1) + "\n")
     write_whole(where / SCRIPT, script)

@@ -23,6 +23,7 @@ import http.client
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import threading
@@ -30,7 +31,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -44,10 +45,15 @@ AT_ONCE = 8  # files at a time, as huggingface_hub does
 _TRIES, _PAUSE_S, _TIMEOUT_S, _AWS_S, _PROGRESS_S = 5, 2.0, 60, 30, 30
 _BEARER_S = 240  # a token of NGC holds five minutes
 _BLOCK = 1 << 20
-_LARGEST_ANSWER = 64 << 20  # bytes of a list of files
+_LARGEST_ANSWER = 256 << 20  # bytes of a list of files
+_SLOWEST = 1 << 16  # bytes in _TIMEOUT_S; with less another connection may help
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)  # answers of HTTP after which another try may help
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_.:,@%^~-]+")
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_HINTS = {  # of errors of the file system
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room, and run it again: it goes on"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "may this user write there?"),
+}
+_FORM = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # an answer of another form
 
 
 class Fault(Exception):
@@ -55,7 +61,11 @@ class Fault(Exception):
 
 
 class _Passing(Exception):
-    """A fault after which another try may help."""
+    """A fault after which another try may help. at: the byte up to which the file is there."""
+
+    def __init__(self, rule: str, at: int = 0) -> None:
+        super().__init__(rule)
+        self.at = at
 
 
 class _Stopped(Exception):
@@ -70,6 +80,10 @@ class File:
     size: int
     checksum: tuple[str, str] | None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str) or self.size < 0:
+            raise ValueError(self.path)
+
 
 @dataclass(frozen=True)
 class Token:
@@ -80,11 +94,16 @@ class Token:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Passes the token on within a host only: the places that a Hub redirects to for the data must not see it."""
+    """Passes the token on within a host only: the places that a Hub redirects to for the data must not see it.
+
+    A redirect from https to http is refused: the address of the data is signed.
+    """
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         new = super().redirect_request(req, fp, code, msg, headers, newurl)
         old, to = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
+        if to.scheme not in ("https", old.scheme):
+            raise Fault(f"{old.netloc}: redirects from {old.scheme} to {to.scheme}: refused. Hint: is a proxy between?")
         if new is not None and (old.scheme, old.netloc) == (to.scheme, to.netloc):
             new.unredirected_hdrs.update(req.unredirected_hdrs)
         return new
@@ -94,25 +113,57 @@ _OPENER = urllib.request.build_opener(_Redirects)
 
 
 def _open(url: str, authorization: str = "", start: int = 0) -> http.client.HTTPResponse:
-    """Ask for a URL, from byte `start` on. Raises HTTPError for an answer that is no data, and _Passing."""
+    """Ask for a URL, from byte `start` on. Raises HTTPError for an answer that is no data, Fault and _Passing."""
+    host = _host(url)
     request = urllib.request.Request(url, headers={"User-Agent": "slipway", "Accept-Encoding": "identity"})  # noqa: S310
     if start:
         request.add_header("Range", f"bytes={start}-")
     if authorization:
         request.add_unredirected_header("Authorization", authorization)
-    host = urllib.parse.urlsplit(url).netloc
     try:
         answer: http.client.HTTPResponse = _OPENER.open(request, timeout=_TIMEOUT_S)
     except urllib.error.HTTPError as error:
         if error.code in _AGAIN:
             error.close()
             raise _Passing(f"{host} answered HTTP {error.code}") from None
+        if 300 <= error.code < 400:
+            rule = "redirects without end, or to no address of http or https"
+            raise Fault(f"{host}: {rule} (HTTP {error.code}): refused. Hint: is a proxy between?") from None
         raise
     except urllib.error.URLError as error:
         raise _Passing(f"{host} cannot be reached ({error.reason})") from None
     except (OSError, http.client.HTTPException) as error:
         raise _Passing(f"{host} broke the connection ({error})") from None
+    except ValueError:  # not quoted: it may have the token
+        raise Fault(f"{host}: sent an address or a token that no request can have: refused") from None
     return answer
+
+
+def _host(url: str) -> str:
+    """Return the host of an address. Raises Fault if it is none of http or https, such as a file."""
+    with suppress(ValueError):
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme in ("http", "https"):
+            return parts.netloc
+    raise Fault(f"{url.partition('?')[0]!r}: is what the source names, no address of http or https: refused")
+
+
+def _blocks(answer: http.client.HTTPResponse, start: int, end: int) -> Iterator[bytes]:
+    """The data of an answer, which is that from byte `start` to `end` of a file. Raises _Passing."""
+    least, until = start + _SLOWEST, time.monotonic() + _TIMEOUT_S
+    while start < end:
+        try:
+            block = answer.read1(min(_BLOCK, end - start))
+        except (OSError, http.client.HTTPException) as error:
+            raise _Passing(f"the connection broke ({error})", start) from None
+        if not block:
+            return
+        yield block
+        start += len(block)
+        if time.monotonic() > until:
+            if start < least:
+                raise _Passing(f"less than {_SLOWEST} bytes came in {_TIMEOUT_S} s", start)
+            least, until = start + _SLOWEST, time.monotonic() + _TIMEOUT_S
 
 
 def _ask(url: str, authorization: str) -> Any:
@@ -121,26 +172,29 @@ def _ask(url: str, authorization: str) -> Any:
 
 
 def _read_json(url: str, authorization: str) -> Any:
-    host = urllib.parse.urlsplit(url).netloc
     with _open(url, authorization) as answer:
-        try:
-            return json.loads(answer.read(_LARGEST_ANSWER))
-        except (OSError, http.client.HTTPException) as error:
-            raise _Passing(f"{host} broke the connection ({error})") from None
-        except (ValueError, RecursionError):
-            raise Fault(f"{host}: answered without JSON. Hint: is a proxy between?") from None
+        data = b"".join(_blocks(answer, 0, _LARGEST_ANSWER + 1))
+    if len(data) > _LARGEST_ANSWER:
+        raise Fault(f"{_host(url)}: answered with more than {_gb(_LARGEST_ANSWER)}: refused. Hint: is a proxy between?")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise Fault(f"{_host(url)}: answered without JSON. Hint: is a proxy between?") from None
 
 
-def _tried(do: Any) -> Any:
-    """Return what `do` returns, tried again after what may pass. Raises Fault."""
-    for number in range(1, _TRIES + 1):
+def _tried(do: Callable[[], Any], place: str = "", pause: Callable[[float], Any] = time.sleep) -> Any:
+    """Return what `do` returns, tried again after what may pass; tries that get farther do not count. Raises Fault."""
+    number, farthest = 0, 0
+    while True:
         try:
             return do()
         except _Passing as error:
+            farther = error.at >= farthest + _SLOWEST
+            number, farthest = (1 if farther else number + 1), max(farthest, error.at)
             if number == _TRIES:
-                raise Fault(f"{error} ({_TRIES} tries). Hint: run it again later: it goes on") from None
-            time.sleep(_PAUSE_S * number)
-    raise AssertionError("unreachable")
+                raise Fault(f"{place}{error} ({_TRIES} tries). Hint: run it again: it goes on") from None
+        if pause(_PAUSE_S * number):
+            raise _Stopped
 
 
 class Hub:
@@ -162,7 +216,7 @@ class Hub:
         try:
             self._commit = _hexadecimal(answer["sha"])
             return self._commit, [self._file(one) for one in answer["siblings"]]
-        except (KeyError, TypeError, ValueError):
+        except _FORM:
             raise Fault(f"{self._list}: an answer of a form that is not known here") from None
 
     def _file(self, entry: Mapping[str, Any]) -> File:
@@ -224,7 +278,7 @@ class Ngc:
             try:
                 pages = int((answer.get("paginationInfo") or {}).get("totalPages") or 1)
                 files += [self._file(one) for one in answer.get("modelFiles") or []]
-            except (AttributeError, KeyError, TypeError, ValueError):
+            except _FORM:
                 raise Fault(f"{self._list}: an answer of a form that is not known here") from None
             page += 1
         return "", files
@@ -239,7 +293,7 @@ class Ngc:
         answer = self._api(f"{self._files}?{urllib.parse.urlencode({'path': file.path})}")
         try:
             return _open(str(answer["urls"][0]), start=start)
-        except (KeyError, IndexError, TypeError, ValueError):
+        except _FORM:
             raise Fault(f"{self._files}: an answer of a form that is not known here") from None
         except urllib.error.HTTPError as error:
             error.close()
@@ -367,7 +421,7 @@ class Place:
         if self.plain:
             return
         name = self.folder / "snapshots" / self.commit / file.path
-        name.parent.mkdir(parents=True, exist_ok=True)
+        self.make(name.parent)
         target = os.path.relpath(self.final(file), name.parent)
         if not name.is_symlink() or str(name.readlink()) != target:
             part = name.with_name(f"{name.name}{PART}")
@@ -376,11 +430,38 @@ class Place:
             part.symlink_to(target)
             part.replace(name)
 
+    def make(self, folder: Path) -> None:
+        """Make a folder of this place. Raises Fault where a link leads to another place."""
+        if not folder.resolve().is_relative_to(self.folder.resolve()):
+            raise Fault(f"{folder}: is outside of {self.folder}, by a link: refused. Hint: remove the link")
+        folder.mkdir(parents=True, exist_ok=True)
+
     def is_there(self, file: File) -> bool:
-        """Return whether a file was downloaded: its data got its name after it was compared."""
+        """Return whether a file was downloaded. A plain one may be of another version or source: it is compared."""
+        final = self.final(file)
         with suppress(OSError):
-            return self.final(file).stat().st_size == file.size
+            same = final.stat().st_size == file.size
+            return same and (not self.plain or not file.checksum or _digest(file, final) == file.checksum[1])
         return False
+
+
+def _plain(path: str, flags: int) -> int:
+    """Open a file (an `opener`): others may have put a link or a pipe in its place, never followed or waited for."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no plain file", path)
+    return descriptor
+
+
+def _digest(file: File, path: Path) -> str:
+    """Return the checksum of what a path has, of the kind that the source states."""
+    git = file.checksum is not None and file.checksum[0] == "git"
+    digest = hashlib.sha1(f"blob {file.size}\0".encode()) if git else hashlib.sha256()  # noqa: S324 (git)
+    with open(path, "rb", opener=_plain) as stream:
+        for block in iter(lambda: stream.read(_BLOCK), b""):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _part(path: Path) -> Path:
@@ -397,17 +478,18 @@ def complete(spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the note of a download that is whole and whose files are there, None otherwise."""
     folder = Path(spec["folder"])
     try:
-        note: dict[str, Any] = json.loads((folder / COMPLETE).read_text("utf-8"))
+        with open(folder / COMPLETE, encoding="utf-8", opener=_plain) as stream:
+            note: dict[str, Any] = json.load(stream)
         same = [note[key] for key in ("source", "include")] == [spec["source"], spec["include"]]
-        there = all(_size(folder / path) == size for path, size in note["files"].items())
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        there = all((folder / path).stat().st_size == size for path, size in note["files"].items())
+    except (OSError, RecursionError, *_FORM):
         return None
     return note if same and there else None
 
 
 def _write(path: Path, text: str) -> None:
     part = _part(path)
-    with part.open("w", encoding="utf-8") as stream:
+    with open(part, "w", encoding="utf-8", opener=_plain) as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
@@ -417,7 +499,7 @@ def _write(path: Path, text: str) -> None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Hold the folder's lock. Raises Fault if another download has it."""
-    with (folder / LOCK).open("w") as lock:
+    with open(folder / LOCK, "a", opener=_plain) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -445,38 +527,42 @@ class Download:
         commit, files = self._source.listing()
         files = self._wanted(files)
         self._place = Place(folder, spec["plain"], commit)
-        total = sum(file.size for file in files)
-        missing = [file for file in files if not self._place.is_there(file)]
-        self._check_space(missing)
-        self._done = total - sum(file.size - _size(_part(self._place.final(file))) for file in missing)
+        sizes = {self._place.final(file): file.size for file in files}
+        total = sum(sizes.values())
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            there = list(pool.map(self._place.is_there, files))
+        missing = {self._place.final(file): file for file, one in zip(files, there) if not one}
+        self._done = total - sum(file.size - _size(_part(final)) for final, file in missing.items())
+        self._check_space(total - self._done)
         print(f"{spec['source']}: {len(files)} files, {_gb(total)}; {_gb(self._done)} are there", flush=True)
-        self._fetch_all(list({self._place.final(file): file for file in missing}.values()), total)
+        self._fetch_all(list(missing.values()), total)
         for file in files:
             self._place.link(file)
         self._check_sizes(files)
         if not spec["plain"] and spec["revision"] != commit:
             reference = folder / "refs" / spec["revision"]
-            reference.parent.mkdir(parents=True, exist_ok=True)
+            self._place.make(reference.parent)
             _write(reference, commit)
-        sizes = {str(self._place.final(file).relative_to(folder)): file.size for file in files}
-        note = {"source": spec["source"], "include": spec["include"], "commit": commit, "files": sizes}
+        names = {str(final.relative_to(folder)): size for final, size in sizes.items()}
+        note = {"source": spec["source"], "include": spec["include"], "commit": commit, "files": names}
         _write(folder / COMPLETE, json.dumps(note, indent=1) + "\n")
         print(f"{spec['source']}: complete: {len(files)} files, {_gb(total)} in {folder}", flush=True)
 
     def _wanted(self, files: list[File]) -> list[File]:
         include, source = self._spec["include"], self._spec["source"]
-        wanted = [file for file in files if not include or any(fnmatch.fnmatchcase(file.path, one) for one in include)]
+        wanted = {
+            one.path: one for one in files if not include or any(fnmatch.fnmatchcase(one.path, p) for p in include)
+        }
         if not wanted:
             raise Fault(f"{source}: no file of its {len(files)} matches {' '.join(include) or 'all'}. Hint: correct it")
-        for file in wanted:
-            parts = file.path.split("/")
-            if {"", ".", ".."} & set(parts) or parts[0] in (COMPLETE, LOCK) or not file.path.isprintable():
-                raise Fault(f"{source}: names a file {file.path!r}, which would be outside of its folder: refused")
-        return wanted
+        for path in wanted:
+            parts = path.split("/")
+            if not all(map(_usable, parts)) or any("/".join(parts[:end]) in wanted for end in range(1, len(parts))):
+                raise Fault(f"{source}: names a file {path!r}, which cannot be one of its folder: refused")
+        return list(wanted.values())
 
-    def _check_space(self, missing: list[File]) -> None:
+    def _check_space(self, needed: int) -> None:
         folder = Path(self._spec["folder"])
-        needed = sum(file.size - _size(_part(self._place.final(file))) for file in missing)
         system = os.statvfs(folder)
         free = system.f_bavail * system.f_frsize
         if needed > free:
@@ -484,7 +570,7 @@ class Download:
             raise Fault(f"{folder}: needs {_gb(needed)} more, and {_gb(free)} are free. Hint: {hint}")
 
     def _check_sizes(self, files: list[File]) -> None:
-        wrong = [file.path for file in files if not self._place.is_there(file)]
+        wrong = [file.path for file in files if _size(self._place.final(file)) != file.size]
         if wrong:
             raise Fault(f"{self._place.folder}: {wrong[0]} changed meanwhile. Hint: run it again")
 
@@ -508,17 +594,9 @@ class Download:
             return
         final = self._place.final(file)
         part = _part(final)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("ab") as stream:
-            for number in range(1, _TRIES + 1):
-                try:
-                    self._receive(file, stream)
-                    break
-                except _Passing as error:
-                    if number == _TRIES:
-                        hint = "Hint: run it again: it goes on"
-                        raise Fault(f"{file.path}: {error} ({_TRIES} tries). {hint}") from None
-                    self._stop.wait(_PAUSE_S * number)
+        self._place.make(final.parent)
+        with open(part, "ab", opener=_plain) as stream:
+            _tried(lambda: self._receive(file, stream), f"{file.path}: ", self._stop.wait)
             stream.flush()
             os.fsync(stream.fileno())
         self._compare(file, part)
@@ -535,21 +613,19 @@ class Download:
         with self._source.open(file, start) as answer:
             if start and answer.status != 206:  # the host sends all of it
                 start = self._empty(stream, start)
-            while start < file.size:
-                try:
-                    block = answer.read1(min(_BLOCK, file.size - start))
-                except (OSError, http.client.HTTPException) as error:
-                    raise _Passing(f"the connection broke ({error})") from None
-                if not block:
-                    raise _Passing(f"the answer ended after {start} of {file.size} bytes")
+            elif start and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+                raise Fault(f"{file.path}: the host sent another part of it than was asked for. Hint: run it again")
+            for block in _blocks(answer, start, file.size + 1):
                 if self._stop.is_set():
                     raise _Stopped
                 stream.write(block)
                 start += len(block)
                 self._count(len(block))
-            if answer.read(1):
-                self._empty(stream, start)
-                raise Fault(f"{file.path}: is larger than the {file.size} bytes that the source states: not kept")
+        if start < file.size:
+            raise _Passing(f"the answer ended after {start} of {file.size} bytes", start)
+        if start > file.size:
+            self._empty(stream, start)
+            raise Fault(f"{file.path}: is larger than the {file.size} bytes that the source states: not kept")
 
     def _empty(self, stream: Any, start: int) -> int:
         stream.truncate(0)
@@ -564,15 +640,17 @@ class Download:
         """Compare a part with the checksum that the source states. Raises Fault."""
         if file.checksum is None:
             return
-        kind, wanted = file.checksum
-        digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(f"blob {file.size}\0".encode())  # noqa: S324 (git)
-        with part.open("rb") as stream:
-            for block in iter(lambda: stream.read(_BLOCK), b""):
-                digest.update(block)
-        if digest.hexdigest() != wanted:
+        (kind, wanted), has = file.checksum, _digest(file, part)
+        if has != wanted:
             part.unlink()
-            rule = f"its {kind} checksum is {digest.hexdigest()}, and the source states {wanted}"
+            rule = f"its {kind} checksum is {has}, and the source states {wanted}"
             raise Fault(f"{file.path}: {rule}: not kept. Hint: run it again")
+
+
+def _usable(name: str) -> bool:
+    """Return whether a file of the source may have this name: none that leads elsewhere, or that is used here."""
+    mine = name.startswith(".slipway-") or name.endswith(PART)
+    return name.isprintable() and name not in ("", ".", "..") and not mine and len(name.encode()) <= 255 - len(PART)
 
 
 def _gb(size: float) -> str:
@@ -594,7 +672,7 @@ def main(argv: list[str]) -> int:
         print(f"acceptance download: {fault}", file=sys.stderr)
         return 3
     except OSError as error:
-        hint = "make room, and run it again: it goes on" if error.errno in _FULL else "may this user write there?"
+        hint = _HINTS.get(error.errno or 0, "look at this place, and run it again: it goes on")
         print(f"acceptance download: {error.filename or folder}: {error.strerror}. Hint: {hint}", file=sys.stderr)
         return 3
     return 0

@@ -6,6 +6,7 @@ shell text.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,9 @@ _TYPES: Mapping[str, forms.Form] = {
     "number": forms.number,
     "boolean": forms.boolean,
 }
-_PLACE = re.compile(rf"\{{({VARIABLE})\}}")
+_PLACE = re.compile(rf"(?<!\$)\{{({VARIABLE})\}}")
+# A number that goes on, as 1,234 or 1.2.3, is none: its beginning would be another value.
+_NUMBER = rf"[\s:=]{{0,100}}([-+]?){NUMBER}(?![0-9]|[.,][0-9])"
 _NAME = forms.matching("[A-Za-z][A-Za-z0-9_]{0,63}", "must be a letter, then letters, digits and '_'", "rename it")
 _ARGUMENT = {"type": forms.Key(forms.choice(*_TYPES), True), "default": forms.Key(forms.scalar)}
 _FIGURE = {
@@ -63,6 +66,10 @@ def read_template(file: TomlFile, remarks: Remarks, known: Mapping[str, Template
         spot.at("template", "name").error(name, f"is also the name of {where}", "give each template its own name")
     schema = {one: _key(one, argument, spot.at("arguments", one)) for one, argument in arguments.items()}
     _check_command(command, schema, spot)
+    names = [one.get("name") for one in values.get("figures", [])]
+    for index, one in enumerate(names):
+        if one in names[:index]:
+            spot.at("figures", index, "name").error(one, "is also the name of another figure", "give it another name")
     if len(remarks.errors) > before:
         return None
     record = {
@@ -84,8 +91,10 @@ def _key(name: str, argument: Mapping[str, Any], spot: Spot) -> forms.Key:
 
 
 def _check_command(command: list[str], schema: forms.Schema, spot: Spot) -> None:
-    """Each {name} of the command must be an argument, and each argument be in the command."""
+    """Each {name} of the command must be an argument, and each argument be in the command. ${name} is the shell's."""
     used = {IMAGE}
+    if command and not command[0].strip():
+        spot.at("template", "command", 0).error(command[0], "must be a program", "write its name or path")
     for index, part in enumerate(command):
         for name in _PLACE.findall(part):
             used.add(name)
@@ -113,13 +122,13 @@ def own_results(own: Mapping[str, Any], folder: Path) -> Results:
     """Return the figures that the program printed, and checks: of those that are missing, and of `success`."""
     values: dict[str, float] = {}
     success, succeeded = own["success"], False
-    patterns = {one["name"]: re.compile(rf"{re.escape(one['after'])}[\s:=]*{NUMBER}") for one in own["figures"]}
+    patterns = {one["name"]: re.compile(rf"{re.escape(one['after'])}{_NUMBER}") for one in own["figures"]}
     for line in lines_of(folder / "stdout.txt"):
         succeeded = succeeded or success in line
         for name, pattern in patterns.items():
             match = pattern.search(line)
-            if match:
-                values[name] = float(match[1])
+            if match and math.isfinite(value := float(match[1] + match[2])):
+                values[name] = value
     units = {one["name"]: (one["unit"], one["higher_is_better"]) for one in own["figures"]}
     figures = [Figure(name, value, *units[name]) for name, value in values.items()]
     absent = [one for one in own["figures"] if one["name"] not in values]

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,10 @@ class Hub:
     wrong: bool = False  # other data of the same size
     longer: bool = False
     ranges: bool = True
+    shift: int = 0  # of what a range begins with
+    drip: bool = False  # a byte now and then
+    entry: dict[str, Any] = field(default_factory=dict)  # other values of each file in the list
+    location: str = ""  # where large files are redirected to instead
     slow: threading.Event | None = None  # set when a large file is half sent; then the answer waits for `go`
     go: threading.Event = field(default_factory=threading.Event)
     url: str = ""
@@ -112,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
                 one |= {"size": len(data), "blobId": _git(data)}
                 if len(data) >= SMALL:
                     one["lfs"] = {"sha256": _sha256(data), "size": len(data), "pointerSize": 130}
-            siblings.append(one)
+            siblings.append(one | self.hub.entry)
         body = {"id": match[2], "sha": COMMIT, "siblings": siblings, "private": False, "tags": [], "downloads": 0}
         self.answer(200, json.dumps(body).encode(), Content_Type="application/json")
 
@@ -126,7 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer(200, data, ETag=f'"{_git(data)}"', X_Repo_Commit=COMMIT)
         else:
             headers = {"X_Repo_Commit": COMMIT, "X_Linked_Size": str(len(data)), "X_Linked_ETag": f'"{_sha256(data)}"'}
-            self.answer(302, b"", Location=f"{self.hub.data_url}/data/{match[4]}?X-Amz-Signature=s", **headers)
+            location = self.hub.location or f"{self.hub.data_url}/data/{match[4]}?X-Amz-Signature=s"
+            self.answer(302, b"", Location=location, **headers)
 
     def send_data(self, match: re.Match[str], query: dict[str, list[str]]) -> None:
         hub, data = self.hub, self.hub.files[match[1]]
@@ -138,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.longer:
             data += b"x"
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")) if hub.ranges else None
-        start = int(asked[1]) if asked else 0
+        start = int(asked[1]) + hub.shift if asked else 0
         self.send_response(206 if asked else 200)
         if asked:
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
@@ -146,6 +152,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
+        for byte in data if hub.drip else b"":
+            time.sleep(0.02)
+            try:
+                self.wfile.write(bytes([byte]))
+            except OSError:
+                return
         half = start + (hub.cut or (len(data) - start) // 2)
         self.wfile.write(data[start:half])
         self.wfile.flush()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,7 @@ def test_other_data_than_stated_is_not_kept(
             {},
             "~/.cache/huggingface/token: is no token: one word of letters, digits and +/=_.:,@%^~- is ex",
         ),
-        ("", {"outside": True}, "names a file '../x', which would be outside of its folder: refused"),
+        ("", {"outside": True}, "names a file '../x', which cannot be one of its folder: refused"),
         (
             "",
             {"endpoint": "http://127.0.0.1:1"},
@@ -223,6 +224,130 @@ def test_one_message_for_each_fault(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize(
+    "path", ["a/b", "/x", "x\n", ".slipway-lock", "config.json.incomplete", "n" * 250, "config.json/x", "d\0"]
+)
+def test_names_that_cannot_be_files(path: str, hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture) -> None:
+    hub.files |= {path: SMALL, "a": SMALL}
+    assert fetch.main([spec()]) == 3
+    name = "config.json/x" if path.startswith("config.json/") else path
+    said = f"hf://org/name: names a file {name!r}, which cannot be one of its folder: refused"
+    assert capsys.readouterr().err == f"acceptance download: {said}\n"
+    assert hub.sent() == []
+
+
+@pytest.mark.parametrize(
+    "entry", [{"rfilename": 5}, {"size": -1}, {"size": float("inf")}, {"size": None}, {"lfs": [1]}, {"blobId": "../x"}]
+)
+def test_lists_of_another_form(entry: dict[str, Any], hub: Hub, spec: Spec, capsys: Capture) -> None:
+    hub.files, hub.entry = {"config.json": SMALL}, entry
+    assert fetch.main([spec()]) == 3
+    assert "an answer of a form that is not known here" in capsys.readouterr().err
+
+
+def test_a_list_that_is_too_large(spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(fetch, "_LARGEST_ANSWER", 100)
+    assert fetch.main([spec()]) == 3
+    assert "answered with more than 0.0 MB: refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("location", "words"),
+    [
+        ("file:///etc/passwd", "to no address of http or https (HTTP 302): refused"),
+        ("ftp://127.0.0.1:1/x", "from http to ftp: refused"),
+        ("http://[x/", "sent an address or a token that no request can have: refused"),
+        ("/org/name/resolve/main/m.bin", "redirects without end, or"),
+    ],
+)
+def test_redirects(location: str, words: str, hub: Hub, spec: Spec, capsys: Capture) -> None:
+    hub.files, hub.location = {"m.bin": LARGE}, location
+    assert fetch.main([spec()]) == 3
+    assert words in capsys.readouterr().err
+
+
+def test_no_redirect_from_https_to_http_and_no_file_of_the_node(tmp_path: Path) -> None:
+    request = urllib.request.Request("https://hub/x")
+    with pytest.raises(fetch.Fault, match="hub: redirects from https to http: refused"):
+        fetch._Redirects().redirect_request(request, None, 302, "", {}, "http://hub/y")
+    (tmp_path / "x").write_text("secret")
+    with pytest.raises(fetch.Fault, match="no address of http or https: refused"):
+        fetch._open(f"file://{tmp_path}/x")
+
+
+def test_a_range_that_is_another_one(hub: Hub, spec: Spec, capsys: Capture) -> None:
+    hub.files, hub.cut, hub.shift = {"m.bin": LARGE}, 100_000, 1
+    assert fetch.main([spec()]) == 3
+    assert "m.bin: the host sent another part of it than was asked for" in capsys.readouterr().err
+    hub.cut = hub.shift = 0
+    assert fetch.main([spec()]) == 0
+
+
+def test_a_try_that_gets_farther_does_not_count(hub: Hub, spec: Spec) -> None:
+    hub.files, hub.cut = {"m.bin": os.urandom(800_000)}, 70_000
+    assert fetch.main([spec()]) == 0
+    assert len(hub.sent()) == 12
+
+
+def test_a_host_that_drips(hub: Hub, spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(fetch, "_TIMEOUT_S", 0.3)
+    hub.files, hub.drip = {"m.bin": b"x" * 2000}, True
+    assert fetch.main([spec()]) == 3
+    assert capsys.readouterr().err.endswith("(5 tries). Hint: run it again: it goes on\n")
+
+
+@pytest.mark.parametrize("name", [fetch.LOCK, "m.bin.incomplete", f"{fetch.COMPLETE}.incomplete", "sub"])
+def test_links_that_others_put_there_are_not_followed(
+    name: str, hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture
+) -> None:
+    hub.files = {"m.bin": LARGE, "sub/m.bin": LARGE}
+    folder, mine = tmp_path / "x", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "file").write_text("mine")
+    folder.mkdir()
+    (folder / name).symlink_to(mine if name == "sub" else mine / "file")
+    assert fetch.main([spec(plain=True, folder=str(folder))]) == 3
+    words = "is outside of" if name == "sub" else "Too many levels of symbolic links. Hint: look at this place"
+    assert f"{folder}/{name}: {words}" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in mine.iterdir()] == [("file", "mine")]
+
+
+def test_a_pipe_that_others_put_there_is_not_waited_for(spec: Spec, tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    os.mkfifo(folder / fetch.COMPLETE)
+    os.mkfifo(folder / f"config.json{fetch.PART}")
+    assert fetch.main([spec(plain=True, folder=str(folder))]) == 3
+    assert f"{folder}/config.json.incomplete: " in capsys.readouterr().err
+
+
+def test_a_plain_file_of_another_version_has_the_same_size(hub: Hub, spec: Spec, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"plain": True, "folder": str(tmp_path / "x")}
+    assert fetch.main([spec(**changes)]) == 0
+    hub.files |= {"sub/model 1.safetensors": b"2" * len(LARGE), "config.json": b'{"a": 2}'}
+    hub.asked.clear()
+    assert fetch.main([spec(source="hf://org/name@v2", **changes)]) == 0
+    assert (tmp_path / "x/sub/model 1.safetensors").read_bytes() == b"2" * len(LARGE)
+    assert (tmp_path / "x/config.json").read_bytes() == b'{"a": 2}'
+    assert hub.sent() == ["/data/sub/model 1.safetensors"]
+
+
+def test_two_names_of_the_same_data_need_room_once(hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture) -> None:
+    hub.files = {"a": LARGE, "b": LARGE}
+    assert fetch.main([spec()]) == 0
+    assert "hf://org/name: 2 files, 0.3 MB; 0.0 MB are there\n" in capsys.readouterr().out
+    assert len(list((tmp_path / "models--org--name/blobs").iterdir())) == 1
+
+
+def test_an_empty_file_that_was_removed(hub: Hub, spec: Spec, tmp_path: Path) -> None:
+    hub.files["empty"] = b""
+    changes: dict[str, Any] = {"plain": True, "folder": str(tmp_path / "x")}
+    assert fetch.main([spec(**changes)]) == 0
+    (tmp_path / "x/empty").unlink()
+    assert fetch.main([spec(**changes)]) == 0
+    assert (tmp_path / "x/empty").exists()
+
+
 def test_the_token_goes_to_the_hub_only(hub: Hub, spec: Spec, tmp_path: Path) -> None:
     hub.gated = True
     log_in(tmp_path, f"{TOKEN}\n")
@@ -236,7 +361,7 @@ def test_a_full_file_system(hub: Hub, spec: Spec, tmp_path: Path, capsys: Captur
     full.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(full)], check=True)
     try:
-        hub.files = {"a": LARGE, "b": LARGE}
+        hub.files = {"a": LARGE, "b": LARGE[::-1]}
         assert fetch.main([spec(folder=str(full / "x"))]) == 3
         assert capsys.readouterr().err.startswith(
             f"acceptance download: {full}/x: needs 0.6 MB more, and 0.4 MB are free"
@@ -360,6 +485,7 @@ def test_secrets_that_are_no_token(
             "--local-dir: is for one SOURCE. Hint: run the command for each",
         ),
         (["hf://a/b", "--system-config", "none"], "none: "),
+        (["hf://a/b", "--partition", "a\n#SBATCH -w b"], "--partition: 'a\\n#SBATCH -w b': must be the name of a par"),
     ],
 )
 def test_misuse(words: list[str], message: str, tmp_path: Path, capsys: Capture) -> None:
@@ -385,7 +511,22 @@ def test_downloads_into_one_folder_have_files_of_their_own_and_run_one_after_ano
     names = [[line for line in lines if "job-name" in line] for lines in scripts]
     assert names[0] == names[1]
     assert scripts[0][-1] != scripts[1][-1]
+    assert scripts[0][-1].startswith("exec /usr/bin/python3 -I -X utf8 ")  # names outside of the locale's letters
     assert "#SBATCH --dependency=singleton" in scripts[0]
+
+
+def test_a_folder_of_jobs_that_others_may_write_into(tmp_path: Path, capsys: Capture) -> None:
+    """The job runs the program in it as the user who submits."""
+    system = tmp_path / "system.toml"
+    system.write_text(SYSTEM.format(folder=tmp_path))
+    argv = ["download", "--system-config", str(system), "hf://a/b"]
+    assert main([*argv, "--dry-run"]) == 0
+    where = Path(capsys.readouterr().out.splitlines()[0][2:]).parent
+    where.mkdir(parents=True)
+    where.chmod(0o777)
+    assert main(argv) == 2
+    assert f"{where}: is another user's, or others may write into it: " in capsys.readouterr().err
+    assert list(where.iterdir()) == []
 
 
 @pytest.mark.hosts
@@ -413,8 +554,9 @@ def test_a_job_of_slurm_with_a_secret(
     assert arguments.read_text() == f"secretsmanager get-secret-value --secret-id {ARN} {region}\n"
     found = subprocess.run(["grep", "-rlF", TOKEN, str(tmp_path), str(slurm.root)], capture_output=True, check=False)
     assert found.stdout == b""
-    assert main(argv) == 0
-    assert capsys.readouterr().out == f"hf://org/name: is complete: {folder}\n"
+    for more in ([], ["--dry-run"]):
+        assert main([*argv, *more]) == 0
+        assert capsys.readouterr().out == f"hf://org/name: is complete: {folder}\n"
     hub.gated = False
     assert main([*argv[:3], "hf://org/missing", "--wait"]) == 3
     lines = capsys.readouterr().out.splitlines()

@@ -115,6 +115,23 @@ def test_a_program_that_did_not_print_what_the_template_asks_for(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("line", "value"),
+    [("loss: -1.5e-1", -0.15), ("loss = +2,", 2), ("loss 1,234.5", None), ("loss 1.2.3", None), ("loss 1e999", None)],
+)
+def test_numbers_of_figures(line: str, value: float | None, tmp_path: Path) -> None:
+    own = {"success": "", "figures": [{"name": "n", "after": "loss", "unit": "", "higher_is_better": False}]}
+    (tmp_path / "stdout.txt").write_text(f"{line}\n")
+    figures, checks = own_results(own, tmp_path)
+    assert [figure.value for figure in figures] == ([] if value is None else [value])
+    assert len(checks) == (value is None)
+
+
+def test_a_variable_of_the_job_is_no_argument(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text(TEMPLATE.replace('"{a}"', '"${HOME}/{a}"'))
+    assert load.load_tree([tmp_path]).remarks.errors == []
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         (
@@ -139,6 +156,11 @@ def test_a_program_that_did_not_print_what_the_template_asks_for(tmp_path: Path)
         (
             ("[arguments.a]", '[arguments.docker_image_url]\ntype = "whole"\n[arguments.a]'),
             "5:1: arguments.docker_image_u",
+        ),
+        (('"my_test"', '" "'), '3:12: template.command[0] = " ": must be a program. Hint: write its name or path'),
+        (
+            ('"text"', '"text"\n[[figures]]\nname = "n"\nafter = "x"\n[[figures]]\nname = "n"\nafter = "y"'),
+            '10:1: figures[1].name = "n": is also the name of another figure. Hint: give it another name',
         ),
         (
             ("command", "comand"),
