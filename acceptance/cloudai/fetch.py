@@ -43,6 +43,7 @@ LOCK = ".slipway-lock"
 PART = ".incomplete"
 AT_ONCE = 8  # files at a time, as huggingface_hub does
 _TRIES, _PAUSE_S, _TIMEOUT_S, _AWS_S, _PROGRESS_S = 5, 2.0, 60, 30, 30
+_LONGEST_WAIT_S = 600  # the Hub counts requests in windows of 300 s
 _BEARER_S = 240  # a token of NGC holds five minutes
 _BLOCK = 1 << 20
 _LARGEST_ANSWER = 256 << 20  # bytes of a list of files
@@ -61,11 +62,14 @@ class Fault(Exception):
 
 
 class _Passing(Exception):
-    """A fault after which another try may help. at: the byte up to which the file is there."""
+    """A fault after which another try may help.
 
-    def __init__(self, rule: str, at: int = 0) -> None:
+    at: the byte up to which the file is there; after_s: how long the host asks to wait.
+    """
+
+    def __init__(self, rule: str, at: int = 0, after_s: int = 0) -> None:
         super().__init__(rule)
-        self.at = at
+        self.at, self.after_s = at, after_s
 
 
 class _Stopped(Exception):
@@ -125,7 +129,7 @@ def _open(url: str, authorization: str = "", start: int = 0) -> http.client.HTTP
     except urllib.error.HTTPError as error:
         if error.code in _AGAIN:
             error.close()
-            raise _Passing(f"{host} answered HTTP {error.code}") from None
+            raise _Passing(f"{host} answered HTTP {error.code}", after_s=_after_s(error.headers)) from None
         if 300 <= error.code < 400:
             rule = "redirects without end, or to no address of http or https"
             raise Fault(f"{host}: {rule} (HTTP {error.code}): refused. Hint: is a proxy between?") from None
@@ -137,6 +141,13 @@ def _open(url: str, authorization: str = "", start: int = 0) -> http.client.HTTP
     except ValueError:  # not quoted: it may have the token
         raise Fault(f"{host}: sent an address or a token that no request can have: refused") from None
     return answer
+
+
+def _after_s(headers: Any) -> int:
+    """Return how long an answer asks to wait: by RateLimit, as the Hub's where nothing remains, or Retry-After."""
+    limit = re.search(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d{1,4})", headers.get("RateLimit", ""))
+    match = limit or re.fullmatch(r"\s*(\d{1,4})\s*", headers.get("Retry-After", ""))
+    return min(int(match[1]) + 1, _LONGEST_WAIT_S) if match else 0
 
 
 def _host(url: str) -> str:
@@ -193,7 +204,9 @@ def _tried(do: Callable[[], Any], place: str = "", pause: Callable[[float], Any]
             number, farthest = (1 if farther else number + 1), max(farthest, error.at)
             if number == _TRIES:
                 raise Fault(f"{place}{error} ({_TRIES} tries). Hint: run it again: it goes on") from None
-        if pause(_PAUSE_S * number):
+            pause_s = max(_PAUSE_S * number, error.after_s)
+            print(f"{place}{error}: tried again in {pause_s:g} s", flush=True)
+        if pause(pause_s):
             raise _Stopped
 
 
@@ -277,9 +290,12 @@ class Ngc:
             answer = self._api(self._list + (f"&page-number={page}" if page else ""))
             try:
                 pages = int((answer.get("paginationInfo") or {}).get("totalPages") or 1)
-                files += [self._file(one) for one in answer.get("modelFiles") or []]
+                more = [self._file(one) for one in answer.get("modelFiles") or []]
             except _FORM:
                 raise Fault(f"{self._list}: an answer of a form that is not known here") from None
+            if page and not more:
+                raise Fault(f"{self._list}: page {page} of {pages} is empty. Hint: run it again")
+            files += more
             page += 1
         return "", files
 
