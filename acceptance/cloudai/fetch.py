@@ -40,6 +40,7 @@ from typing import Any
 
 COMPLETE = ".slipway-complete.json"  # what was downloaded; written when all of it is there
 LOCK = ".slipway-lock"
+SOURCE = ".slipway-source"  # what was begun last
 PART = ".incomplete"
 AT_ONCE = 8  # files at a time, as huggingface_hub does
 _TRIES, _PAUSE_S, _TIMEOUT_S, _AWS_S, _PROGRESS_S = 5, 2.0, 60, 30, 30
@@ -448,7 +449,7 @@ class Place:
 
     def make(self, folder: Path) -> None:
         """Make a folder of this place. Raises Fault where a link leads to another place."""
-        if not folder.resolve().is_relative_to(self.folder.resolve()):
+        if not Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(self.folder)):
             raise Fault(f"{folder}: is outside of {self.folder}, by a link: refused. Hint: remove the link")
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -545,6 +546,7 @@ class Download:
         self._place = Place(folder, spec["plain"], commit)
         sizes = {self._place.final(file): file.size for file in files}
         total = sum(sizes.values())
+        self._refuse_mixture(files)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             there = list(pool.map(self._place.is_there, files))
         missing = {self._place.final(file): file for file, one in zip(files, there) if not one}
@@ -576,6 +578,16 @@ class Download:
             if not all(map(_usable, parts)) or any("/".join(parts[:end]) in wanted for end in range(1, len(parts))):
                 raise Fault(f"{source}: names a file {path!r}, which cannot be one of its folder: refused")
         return list(wanted.values())
+
+    def _refuse_mixture(self, files: list[File]) -> None:
+        """A file without a checksum is known by name and size, which another version may have too. Raises Fault."""
+        folder, source, before = Path(self._spec["folder"]), self._spec["source"], ""
+        with suppress(FileNotFoundError), open(folder / SOURCE, encoding="utf-8", opener=_plain) as stream:
+            before = stream.read(1000)
+        if before not in ("", source) and not all(file.checksum for file in files):
+            rule = f"has files of {before!r}, and {source} states no checksums to tell them apart"
+            raise Fault(f"{folder}: {rule}. Hint: give another folder, or remove this one")
+        _write(folder / SOURCE, source)
 
     def _check_space(self, needed: int) -> None:
         folder = Path(self._spec["folder"])
@@ -689,7 +701,10 @@ def main(argv: list[str]) -> int:
         return 3
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "look at this place, and run it again: it goes on")
-        print(f"acceptance download: {error.filename or folder}: {error.strerror}. Hint: {hint}", file=sys.stderr)
+        print(
+            f"acceptance download: {error.filename2 or error.filename or folder}: {error.strerror}. Hint: {hint}",
+            file=sys.stderr,
+        )
         return 3
     return 0
 

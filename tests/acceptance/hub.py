@@ -197,14 +197,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer(412 if match[1] == "terms" else 404, b"{}")
             return
         page = int(query.get("page-number", ["0"])[0])
-        if page == len(self.hub.files):  # a list that says that it has more
+        if page >= len(self.hub.files):  # a list that says that it has more
             self.answer(200, json.dumps({"modelFiles": [], "paginationInfo": {"totalPages": 1 << 40}}).encode())
             return
         path, data = list(self.hub.files.items())[page]  # one file a page
         checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
         entry = {"path": path, "sizeInBytes": len(data), "sha256_base64": checksum}
         pages = {"totalPages": len(self.hub.files) + self.hub.longer, "totalResults": len(self.hub.files), "size": 1}
-        self.answer(200, json.dumps({"modelFiles": [entry], "paginationInfo": pages}).encode())
+        self.answer(200, json.dumps({"modelFiles": [entry | self.hub.entry], "paginationInfo": pages}).encode())
 
     def address_ngc(self, _: re.Match[str], query: dict[str, list[str]]) -> None:
         if not self.ngc_refused():

@@ -436,6 +436,38 @@ def test_a_model_of_ngc(hub: Hub, spec: Spec, tmp_path: Path) -> None:
     assert {said for path, _, said in hub.asked if path.startswith("/data/")} == {""}
 
 
+def test_ngc_without_checksums_and_another_source_in_the_folder(
+    hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture
+) -> None:
+    """The other source's download was killed, so its files of the same size are there, without a note."""
+    log_in(tmp_path, f"[CURRENT]\napikey = {KEY}\n", ".ngc/config")
+    hub.entry = {"sha256_base64": None}
+    assert fetch.main([spec(**ngc())]) == 0
+    (tmp_path / "models--org--name" / fetch.COMPLETE).unlink()
+    assert fetch.main([spec(**ngc(source="ngc://y"))]) == 3
+    rule = "has files of 'ngc://x', and ngc://y states no checksums to tell them apart"
+    assert f"{tmp_path}/models--org--name: {rule}. Hint: give another folder, or" in capsys.readouterr().err
+    assert fetch.main([spec(**ngc())]) == 0
+
+
+@pytest.mark.parametrize(
+    ("put", "words"),
+    [
+        (lambda x: (x / "a").symlink_to("a"), "/a: File exists. Hint: look at this place"),
+        (lambda x: (x / "a").write_text(""), "/a: File exists. Hint: look at this place"),
+        (lambda x: (x / "a/b/c").mkdir(parents=True), "/a/b: Is a directory. Hint: look at this place"),
+    ],
+)
+def test_other_things_at_the_place_of_a_file(
+    put: Callable[[Path], Any], words: str, hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture
+) -> None:
+    hub.files = {"a/b": SMALL}
+    (tmp_path / "x").mkdir()
+    put(tmp_path / "x")
+    assert fetch.main([spec(plain=True, folder=str(tmp_path / "x"))]) == 3
+    assert f"{tmp_path}/x{words}" in capsys.readouterr().err
+
+
 def test_a_list_of_ngc_that_does_not_end(hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture) -> None:
     log_in(tmp_path, f"[CURRENT]\napikey = {KEY}\n", ".ngc/config")
     hub.longer = True
