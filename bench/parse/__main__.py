@@ -1,9 +1,9 @@
 """The parser and a line-by-line reader over the same debug log, each in a separate process.
 
-    python -m bench.parse [--megabytes 1000] [--plain-megabytes 1000] [--json]
+    python -m bench.parse [--megabytes 1000] [--json]
 
-The log is generated in TMPDIR and removed at the end. Speeds are by the wall clock; where other work took the machine
-meanwhile, they are by CPU time, and the last line says so.
+The log is generated in TMPDIR and removed at the end. The two readers take turns, the regex reader with a tenth of the
+log, and the best reading of each counts, by CPU time: the ratio changes less with the machine than a speed does.
 Exit 0 if the parser is fast enough and its memory constant, 1 if not, 3 if TMPDIR has no room.
 """
 
@@ -22,8 +22,7 @@ from typing import Any
 from bench.parse.generate import HOSTS, NICS, NODES, RANKS, SIZES, write_log
 
 ROOT = Path(__file__).resolve().parents[2]
-BUSY = 1.25  # wall clock / CPU time of the best reading from which the machine was busy: a reader never waits
-LEAST_SPEED = 150.0  # MB/s: what the project promises
+LEAST_RATIO = 3.0  # times the regex reader: 3.6 to 5.9 on busy machines of two cores, 2026-11-29 (docs/parsing.md)
 MOST_GROWTH = 16.0  # MB from a tenth of the log to all of it: 14,000 rows of the result, of 0.6 kB each, and no text
 
 
@@ -31,10 +30,9 @@ def main() -> int:
     """Generate, measure, print."""
     parser = argparse.ArgumentParser(prog="bench.parse", description="How fast a NCCL_DEBUG log is read.")
     parser.add_argument("--megabytes", type=int, default=1000, help="size of the log (default: 1000)")
-    parser.add_argument("--plain-megabytes", type=int, help="read only this much with the regex reader (default: all)")
-    parser.add_argument("--repeat", type=int, default=5, help="readings by the parser; the best counts (default: 5)")
+    parser.add_argument("--repeat", type=int, default=5, help="readings by each; the best counts (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--worker", nargs=3, metavar=("READER", "FILE", "BYTES"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=2, metavar=("READER", "FILE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         print(json.dumps(_work(*arguments.worker)))
@@ -53,23 +51,24 @@ def _bench(arguments: argparse.Namespace, directory: Path) -> int:
     log, part = directory / "debug.log", directory / "part.log"
     jobs = write_log(log, arguments.megabytes * 1_000_000)
     part_jobs = write_log(part, arguments.megabytes * 100_000)
-    plain_bytes = (arguments.plain_megabytes or arguments.megabytes * 2) * 1_000_000
-    runs = [_measure("parser", log, 0) for _ in range(arguments.repeat)]
-    best = max(runs, key=lambda run: float(run["mb_per_s"]))
-    tenth = _measure("parser", part, 0)
-    plain = _measure("plain", log, plain_bytes)
-    faults = _faults(best, jobs) + _faults(tenth, part_jobs) + _differences(best, plain)
+    pairs = [(_measure("parser", log), _measure("plain", part)) for _ in range(arguments.repeat)]
+    runs = [run for run, _ in pairs]
+    best, plain = (min(readings, key=_cpu_per_mb) for readings in zip(*pairs, strict=True))
+    tenth = _measure("parser", part)
+    faults = _faults(best, jobs) + _faults(tenth, part_jobs) + _differences(tenth, plain)
     growth = best["peak_mb"] - tenth["peak_mb"]
-    clock = "seconds" if best["seconds"] < BUSY * best["cpu_seconds"] else "cpu_seconds"
-    speed, plain_speed = (run["megabytes"] / run[clock] for run in (best, plain))
-    if speed < LEAST_SPEED:
-        faults.append(f"{speed:.0f} MB/s is less than {LEAST_SPEED:.0f}")
+    ratio = _cpu_per_mb(plain) / _cpu_per_mb(best)
+    if ratio < LEAST_RATIO:
+        faults.append(f"{ratio:.1f} times as fast as the regex reader is less than {LEAST_RATIO:g}")
     if growth > MOST_GROWTH:
         faults.append(f"the peak grows with the log: {growth:.1f} MB")
-    rows = [("acceptance.nccl", best), ("acceptance.nccl, a tenth of the log", tenth), ("regex reader", plain)]
-    summary = f"{speed:.0f} MB/s, {speed / plain_speed:.1f}x the regex reader, peak {best['peak_mb']:.0f} MB"
-    if clock == "cpu_seconds":
-        summary += f" (by CPU time: the machine was busy; {best['mb_per_s']:.0f} MB/s by the clock)"
+    rows = [
+        ("acceptance.nccl", best),
+        ("acceptance.nccl, a tenth of the log", tenth),
+        ("regex reader, a tenth of the log", plain),
+    ]
+    speed = 1 / _cpu_per_mb(best)
+    summary = f"{ratio:.1f}x the regex reader, {speed:.0f} MB a second of CPU time, peak {best['peak_mb']:.0f} MB"
     if arguments.json:
         print(
             json.dumps({"runs": runs, "tenth": tenth, "plain": plain, "faults": faults, "summary": summary}, indent=1)
@@ -93,18 +92,22 @@ def _print(rows: list[tuple[str, dict[str, Any]]], runs: list[dict[str, Any]], f
     print(summary)
 
 
-def _measure(reader: str, path: Path, most_bytes: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.parse", "--worker", reader, str(path), str(most_bytes)]
+def _cpu_per_mb(run: dict[str, Any]) -> float:
+    return float(run["cpu_seconds"] / run["megabytes"])
+
+
+def _measure(reader: str, path: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.parse", "--worker", reader, str(path)]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
-def _work(reader: str, name: str, most_bytes: str) -> dict[str, Any]:
+def _work(reader: str, name: str) -> dict[str, Any]:
     """Read in this process, so that its peak is the reader's own."""
     path = Path(name)
     started, cpu = time.perf_counter(), time.process_time()
-    facts = _with_parser(path) if reader == "parser" else _with_plain(path, int(most_bytes))
+    facts = _with_parser(path) if reader == "parser" else _with_plain(path)
     seconds = time.perf_counter() - started
     facts["seconds"], facts["cpu_seconds"] = seconds, time.process_time() - cpu
     facts["megabytes"] = facts.pop("bytes") / 1e6
@@ -133,10 +136,10 @@ def _with_parser(path: Path) -> dict[str, Any]:
     }
 
 
-def _with_plain(path: Path, most_bytes: int) -> dict[str, Any]:
+def _with_plain(path: Path) -> dict[str, Any]:
     from bench.parse.plain import read
 
-    found = read(path, most_bytes)
+    found = read(path)
     return {
         "bytes": found["bytes"],
         "tables": found["tables"],
@@ -168,9 +171,7 @@ def _faults(run: dict[str, Any], jobs: int) -> list[str]:
 
 
 def _differences(parser: dict[str, Any], plain: dict[str, Any]) -> list[str]:
-    """Where both read the whole log, they have to agree."""
-    if plain["megabytes"] < parser["megabytes"]:
-        return []
+    """Both read the same log: they have to agree."""
     keys = ("tables", "rows", "busbw_sum", "hosts", "nics", "providers", "ranks", "failures")
     return [f"{key}: parser {parser[key]}, regex reader {plain[key]}" for key in keys if parser[key] != plain[key]]
 

@@ -18,8 +18,8 @@ RANKS = re.compile(r"n[Rr]anks (\d+)")
 FAILURE = re.compile(r"Test (?:NCCL|CUDA) failure|Test timeout|srun: error|DUE TO TIME LIMIT|NODE FAILURE")
 
 
-def read(path: Path, most_bytes: int) -> dict[str, Any]:
-    """Read the first `most_bytes` of a log, to the end of a line."""
+def read(path: Path) -> dict[str, Any]:
+    """Read a log."""
     found: dict[str, Any] = {
         "bytes": 0,
         "tables": 0,
@@ -49,6 +49,4 @@ def read(path: Path, most_bytes: int) -> dict[str, Any]:
                 found["ranks"] = max(found["ranks"], int(ranks[1]))
             if FAILURE.search(line):
                 found["failures"].append(line)
-            if found["bytes"] >= most_bytes:
-                break
     return found

@@ -26,20 +26,6 @@ class StackOptions:
 
 
 @dataclass
-class Rollback:
-    """What is left of taking an update back; CloudFormation keeps it in UPDATE_ROLLBACK_FAILED.
-
-    `undo` are the changed resources, the last one first, with their earlier properties and results; `existing` are the
-    logical ids and `references` the values before the update; `reason` is why the update failed.
-    """
-
-    undo: list[tuple[Resource, dict[str, Any], ResourceResult]]
-    existing: list[str]
-    references: dict[str, Any]
-    reason: str
-
-
-@dataclass
 class Stack:
     """One stack. `references` holds what Ref finds; `resources` is in order of creation."""
 
@@ -62,11 +48,36 @@ class Stack:
     imports: set[str] = field(default_factory=set)
     skipped: list[Resource] = field(default_factory=list)  # retained when the stack was deleted; still listed
     rollback: Rollback | None = None
+    stable: bool = False  # whether it ever was CREATE_COMPLETE or UPDATE_COMPLETE
 
     @property
     def busy(self) -> bool:
         """Whether an operation runs on the stack."""
         return self.status.endswith(_LOCKED_SUFFIX)
+
+
+Change = tuple[Resource, dict[str, Any], ResourceResult]  # a changed resource, its earlier properties and result
+
+
+@dataclass
+class Rollback:
+    """What it takes to return a stack to its last stable state; kept in UPDATE_FAILED and UPDATE_ROLLBACK_FAILED.
+
+    `undo` are the changes in their order; `before` (text, document, given values, options), `existing` (logical ids)
+    and `references` are the stack's before the update; `reason` is why the update failed.
+    """
+
+    before: tuple[str, dict[str, Any], dict[str, str], StackOptions]
+    existing: list[str]
+    references: dict[str, Any]
+    undo: list[Change] = field(default_factory=list)
+    reason: str = ""
+
+    @classmethod
+    def of(cls, stack: Stack) -> Rollback:
+        """The way back to a stack as it is now."""
+        before = (stack.text, stack.document, stack.given, stack.options)
+        return cls(before, list(stack.resources), dict(stack.references))
 
 
 def new_resource(logical_id: str, body: Mapping[str, Any]) -> Resource:

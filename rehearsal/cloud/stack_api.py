@@ -51,6 +51,7 @@ def install(engine: StackEngine, fetch: Callable[[str], str]) -> None:
         "update_stack": lambda r: _update(r, engine, fetch),
         "delete_stack": lambda r: _delete(r, engine),
         "continue_update_rollback": lambda r: _continue(r, engine),
+        "rollback_stack": lambda r: _rollback(r, engine),
         "describe_stacks": lambda r: ActionResult({"Stacks": [_stack(s) for s in _selected(r, engine)]}),
         "list_stacks": lambda r: ActionResult({"StackSummaries": _summaries(r, engine)}),
         "describe_stack_events": lambda r: ActionResult({"StackEvents": _events(r, engine)}),
@@ -140,6 +141,12 @@ def _delete(response: Response, engine: StackEngine) -> Any:
 def _continue(response: Response, engine: StackEngine) -> Any:
     engine.continue_rollback(response._get_param("StackName"), response._get_param("ResourcesToSkip", []))
     return EmptyResult()
+
+
+def _rollback(response: Response, engine: StackEngine) -> Any:
+    retain_except_on_create = response._get_bool_param("RetainExceptOnCreate", False)
+    stack = engine.rollback(response._get_param("StackName"), retain_except_on_create)
+    return ActionResult({"StackId": stack.stack_id})
 
 
 def _selected(response: Response, engine: StackEngine) -> list[Stack]:

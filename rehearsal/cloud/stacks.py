@@ -32,12 +32,14 @@ from rehearsal.cloud.model import (
     ResourceResult,
     ResourceType,
 )
-from rehearsal.cloud.stack import Rollback, Stack, StackOptions, new_resource, output_text, parameters_of
+from rehearsal.cloud.stack import Change, Rollback, Stack, StackOptions, new_resource, output_text, parameters_of
 
 log = logging.getLogger("rehearsal.cloud")
 
 _KEEP = ("Retain", "RetainExceptOnCreate")
 _KEEP_ON_ROLLBACK = ("Retain",)
+PAUSED = ("CREATE_FAILED", "UPDATE_FAILED")  # of a stack: an operation without a roll-back failed
+NEVER_MADE = "CREATE_FAILED"  # of a resource: the next operation deletes it
 
 
 class StackEngine:
@@ -138,6 +140,8 @@ class StackEngine:
                 return
             if stack.options.termination_protection:
                 raise TemplateInvalid(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
+            if stack.status.startswith("UPDATE_") and stack.busy:  # the message: amplify-backend, pull 2366
+                raise TemplateInvalid(f"Stack [{stack.stack_id}] cannot be deleted while in status {stack.status}")
             if retain and stack.status != "DELETE_FAILED":  # RetainResources in the API reference
                 raise TemplateInvalid("Invalid operation on stack. RetainResources is only valid for DELETE_FAILED.")
             used = self._exports_in_use(stack, {})
@@ -154,21 +158,45 @@ class StackEngine:
         """
         stack = self.find(name)
         with self._lock:
-            if stack.parent_id is not None:
-                raise TemplateInvalid(f"Rollback of nested stack {stack.stack_id} must be continued from its parent")
-            if stack.status != "UPDATE_ROLLBACK_FAILED" or stack.rollback is None:
-                raise TemplateInvalid(f"Stack:{stack.stack_id} is in {stack.status} state and can not be rolled back.")
-            stuck = {resource.logical_id: resource for resource, _, _ in stack.rollback.undo}
+            self._refuse_to_roll_back(stack, ("UPDATE_ROLLBACK_FAILED",))
+            rollback = stack.rollback
+            if rollback is None:
+                raise AssertionError("it is kept until the roll-back ends well")
+            stuck = {resource.logical_id: resource for resource, _, _ in rollback.undo}
             wrong = sorted(set(skip) - set(stuck))
             if wrong:
                 raise TemplateInvalid(
                     f"The following resources are not in UPDATE_FAILED state because a rollback failed: {wrong}"
                 )
             self._stack_event(stack, "UPDATE_ROLLBACK_IN_PROGRESS", "User Initiated")
-            stack.rollback.undo = [entry for entry in stack.rollback.undo if entry[0].logical_id not in skip]
+            rollback.undo = [entry for entry in rollback.undo if entry[0].logical_id not in skip]
         for logical_id in skip:
             self._resource_event(stack, stuck[logical_id], "UPDATE_COMPLETE")
-        self._in_background(self._roll_back, stack, stack.rollback)
+        self._in_background(self._roll_back, stack, rollback, _KEEP_ON_ROLLBACK)
+
+    def rollback(self, name: str, retain_except_on_create: bool = False) -> Stack:
+        """RollbackStack: take back what an operation without a roll-back (DisableRollback) left when it failed.
+
+        As its API reference says: only in CREATE_FAILED and UPDATE_FAILED; back to the last *_COMPLETE, or, where there
+        was none, by deleting what was made; `retain_except_on_create` deletes new resources whose policy is Retain too.
+        """
+        stack = self.find(name)
+        keep = () if retain_except_on_create else _KEEP_ON_ROLLBACK
+        with self._lock:
+            self._refuse_to_roll_back(stack, PAUSED)
+            self._stack_event(stack, f"{_verb(stack)}ROLLBACK_IN_PROGRESS", "User Initiated")
+        if stack.rollback is not None:
+            self._in_background(self._roll_back, stack, stack.rollback, keep)
+        else:
+            self._in_background(self._roll_creation_back, stack, "ROLLBACK", keep)
+        return stack
+
+    @staticmethod
+    def _refuse_to_roll_back(stack: Stack, states: tuple[str, ...]) -> None:
+        if stack.parent_id is not None:
+            raise TemplateInvalid(f"Rollback of nested stack {stack.stack_id} must be continued from its parent")
+        if stack.status not in states:
+            raise TemplateInvalid(f"Stack:{stack.stack_id} is in {stack.status} state and can not be rolled back.")
 
     # ---- nested stacks: the same steps inside the parent's thread ----
 
@@ -184,7 +212,7 @@ class StackEngine:
         """Update a nested stack; nothing to do is no fault here."""
         stack = self.find(request.physical_id)
         text = self._nested_text(request)
-        options = replace(stack.options, tags=dict(request.tags))
+        options = replace(stack.options, tags=dict(request.tags), disable_rollback=False)  # see _pause
         try:
             document, references = self._prepare_update(stack, text, parameters_of(request), options)
         except TemplateInvalid as error:
@@ -213,7 +241,8 @@ class StackEngine:
     @staticmethod
     def _nested_result(stack: Stack, wanted: str, word: str) -> ResourceResult:
         if stack.status != wanted:
-            raise ResourceFailed(f"Embedded stack {stack.stack_id} was not successfully {word}: {stack.reason}")
+            reason = f"Embedded stack {stack.stack_id} was not successfully {word}: {stack.reason}"
+            raise ResourceFailed(reason, stack.stack_id)
         outputs = {f"Outputs.{key}": output["OutputValue"] for key, output in stack.outputs.items()}
         return ResourceResult(stack.stack_id, outputs)
 
@@ -257,11 +286,13 @@ class StackEngine:
         parameters = template.resolve_parameters(document, given, self._read_ssm)
         references = {**self._pseudo(stack.name, stack.stack_id), **parameters}
         with self._lock:
-            if not stack.status.endswith("_COMPLETE") or stack.status in ("ROLLBACK_COMPLETE", "DELETE_COMPLETE"):
+            paused = stack.status in PAUSED
+            ready = stack.status.endswith("_COMPLETE") and stack.status not in ("ROLLBACK_COMPLETE", "DELETE_COMPLETE")
+            if not ready and not paused:
                 raise TemplateInvalid(f"Stack:{stack.stack_id} is in {stack.status} state and can not be updated.")
             known = {key: value for key, value in stack.references.items() if not key.startswith("AWS::")}
             same = document == stack.document and parameters == {key: known[key] for key in parameters if key in known}
-            if same and options.tags == stack.options.tags:
+            if same and options.tags == stack.options.tags and not paused:
                 raise TemplateInvalid("No updates are to be performed.")
             self._stack_event(stack, "UPDATE_IN_PROGRESS", "User Initiated" if stack.parent_id is None else "")
         return document, references
@@ -286,14 +317,14 @@ class StackEngine:
         if stack.options.disable_rollback or stack.options.on_failure == "DO_NOTHING":
             self._stack_event(stack, "CREATE_FAILED", failed)
             return
-        delete = stack.options.on_failure == "DELETE"
-        self._stack_event(
-            stack, "DELETE_IN_PROGRESS" if delete else "ROLLBACK_IN_PROGRESS", f"{failed} Rollback requested by user."
-        )
-        undone = self._remove(stack, list(stack.resources), keep=_KEEP_ON_ROLLBACK)
-        final = "DELETE" if delete else "ROLLBACK"
-        self._stack_event(stack, f"{final}_COMPLETE" if undone is None else f"{final}_FAILED", undone or "")
+        final = "DELETE" if stack.options.on_failure == "DELETE" else "ROLLBACK"
+        self._stack_event(stack, f"{final}_IN_PROGRESS", f"{failed} Rollback requested by user.")
+        self._roll_creation_back(stack, final, _KEEP_ON_ROLLBACK)
         stack.reason = failed
+
+    def _roll_creation_back(self, stack: Stack, final: str, keep: tuple[str, ...]) -> None:
+        undone = self._remove(stack, list(stack.resources), keep=keep)
+        self._stack_event(stack, f"{final}_COMPLETE" if undone is None else f"{final}_FAILED", undone or "")
 
     def _make_missing(self, stack: Stack, document: Mapping[str, Any], resolver: template.Resolver) -> str | None:
         """Create in order what does not exist yet; the reason of the first failure, None when all is well."""
@@ -382,34 +413,59 @@ class StackEngine:
         references: dict[str, Any],
         options: StackOptions,
     ) -> None:
-        before = (stack.text, stack.document, stack.given, dict(stack.references), stack.options)
+        before = stack.rollback or Rollback.of(stack)  # of a paused stack: as it was before the first failure
         imports, stack.imports = stack.imports, set()
+        failed = self._remove(stack, [one.logical_id for one in stack.resources.values() if one.status == NEVER_MADE])
         existing = list(stack.resources)
         physical = {name: stack.references[name] for name in existing if name in stack.references}
         stack.references = {**references, **physical}
         stack.options = options
-        done: list[tuple[Resource, dict[str, Any], ResourceResult]] = []
-        failed = self._apply_update(stack, document, done)
+        failed = failed or self._apply_update(stack, document, before.undo)
         if failed is None:
             stack.text, stack.document, stack.given = text, document, given
             failed = self._set_outputs(stack)
         if failed is not None:
             stack.imports |= imports
-            self._roll_update_back(stack, failed, before, existing, done)
+            before.reason = failed
+            stack.rollback = before if stack.stable else None
+            self._update_failed(stack, before)
             return
         self._stack_event(stack, "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
-        self._remove_replaced(stack, done)
+        self._remove_replaced(stack, before.undo)
         self._remove(stack, [name for name in existing if not self._still_wanted(stack, name)])
         stack.updated = datetime.now(UTC)
+        stack.rollback = None
         self._stack_event(stack, "UPDATE_COMPLETE")
+
+    def _update_failed(self, stack: Stack, rollback: Rollback) -> None:
+        if stack.options.disable_rollback:
+            self._pause(stack, rollback)
+            return
+        self._stack_event(stack, f"{_verb(stack)}ROLLBACK_IN_PROGRESS", rollback.reason)
+        if stack.rollback is not None:
+            self._roll_back(stack, rollback, _KEEP_ON_ROLLBACK)
+        else:
+            self._roll_creation_back(stack, "ROLLBACK", _KEEP_ON_ROLLBACK)
+
+    def _pause(self, stack: Stack, rollback: Rollback) -> None:
+        """Leave a failed update as it is, but for the resource that failed: that one is taken back at once.
+
+        As CloudFormation's user guide, "Choose how to handle failures when provisioning resources", describes it. So a
+        nested stack, which is a resource, is never in UPDATE_FAILED.
+        """
+        if rollback.undo and rollback.undo[-1][0].status == "UPDATE_FAILED":
+            resource, old, result = rollback.undo[-1]
+            reason = resource.reason
+            if self._attempt(stack, resource, "UPDATE", partial(self._undo, stack, resource, old, result)):
+                rollback.undo.pop()
+            resource.status, resource.reason = "UPDATE_FAILED", reason
+        self._stack_event(stack, "UPDATE_FAILED", rollback.reason)
 
     def _still_wanted(self, stack: Stack, logical_id: str) -> bool:
         body = stack.document["Resources"].get(logical_id)
         return body is not None and self._wanted(body, self._resolver(stack, stack.document))
 
-    def _apply_update(
-        self, stack: Stack, document: dict[str, Any], done: list[tuple[Resource, dict[str, Any], ResourceResult]]
-    ) -> str | None:
+    def _apply_update(self, stack: Stack, document: dict[str, Any], done: list[Change]) -> str | None:
         resolver = self._resolver(stack, document)
         for logical_id in template.creation_order(document["Resources"], self._seed):
             body = document["Resources"][logical_id]
@@ -430,7 +486,7 @@ class StackEngine:
         resource: Resource,
         body: Mapping[str, Any],
         resolver: template.Resolver,
-        done: list[tuple[Resource, dict[str, Any], ResourceResult]],
+        done: list[Change],
     ) -> str | None:
         try:
             properties = resolver.resolve(body.get("Properties", {})) or {}
@@ -471,39 +527,28 @@ class StackEngine:
         stack.references[resource.logical_id] = result.physical_id
         self._destroy(stack, made)
 
-    def _remove_replaced(self, stack: Stack, done: list[tuple[Resource, dict[str, Any], ResourceResult]]) -> None:
+    def _remove_replaced(self, stack: Stack, done: list[Change]) -> None:
         """Delete the old incarnations of resources that an update replaced."""
         for resource, old, result in done:
             if result.physical_id != resource.result.physical_id and resource.replace_policy not in _KEEP:
                 ghost = replace(resource, properties=old, result=result)
                 self._attempt(stack, ghost, "DELETE", partial(self._destroy, stack, ghost))
 
-    def _roll_update_back(
-        self,
-        stack: Stack,
-        failed: str,
-        before: tuple[str, dict[str, Any], dict[str, str], dict[str, Any], StackOptions],
-        existing: list[str],
-        done: list[tuple[Resource, dict[str, Any], ResourceResult]],
-    ) -> None:
-        self._stack_event(stack, "UPDATE_ROLLBACK_IN_PROGRESS", failed)
-        stack.text, stack.document, stack.given, references, stack.options = before
-        stack.rollback = Rollback(list(reversed(done)), existing, references, failed)
-        self._roll_back(stack, stack.rollback)
-
-    def _roll_back(self, stack: Stack, rollback: Rollback) -> None:
+    def _roll_back(self, stack: Stack, rollback: Rollback, keep: tuple[str, ...]) -> None:
         """Take back what is left of an update; what cannot be taken back is left for ContinueUpdateRollback."""
+        stack.text, stack.document, stack.given, stack.options = rollback.before
         problem = self._lost_output(stack)
-        rollback.undo, undo = [], rollback.undo
-        for resource, old, result in undo:
+        undo, rollback.undo = rollback.undo, []
+        for resource, old, result in reversed(undo):
             if not self._attempt(stack, resource, "UPDATE", partial(self._undo, stack, resource, old, result)):
                 problem = f"The following resource(s) failed to update: [{resource.logical_id}]."
-                rollback.undo.append((resource, old, result))
+                rollback.undo.insert(0, (resource, old, result))
         added = [name for name in stack.resources if name not in rollback.existing]
-        problem = self._remove(stack, added, keep=_KEEP_ON_ROLLBACK) or problem
+        problem = self._remove(stack, added, keep=keep) or problem
         physical = {name: resource.result.physical_id for name, resource in stack.resources.items()}
         stack.references = {**rollback.references, **physical}
         problem = problem or self._set_outputs(stack)
+        stack.rollback = rollback if problem else None
         self._stack_event(stack, "UPDATE_ROLLBACK_FAILED" if problem else "UPDATE_ROLLBACK_COMPLETE", problem or "")
         stack.reason = problem or rollback.reason
 
@@ -638,6 +683,7 @@ class StackEngine:
 
     def _stack_event(self, stack: Stack, status: str, reason: str = "") -> None:
         stack.status, stack.reason = status, reason
+        stack.stable = stack.stable or status in ("CREATE_COMPLETE", "UPDATE_COMPLETE")
         if status == "DELETE_COMPLETE":
             stack.deleted = datetime.now(UTC)
         self._emit(stack, stack.name, STACK_TYPE, stack.stack_id, status, reason)
@@ -666,3 +712,8 @@ class StackEngine:
             self._listener(event)
         except Exception:
             log.exception("the listener of cloud events raised")
+
+
+def _verb(stack: Stack) -> str:
+    """What a roll-back is called: of the update, or, of a stack that was never whole, of its creation."""
+    return "UPDATE_" if stack.stable else ""
