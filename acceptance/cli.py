@@ -21,6 +21,7 @@ from acceptance.cloudai.command import (
     add_cloudai_commands,
     add_files,
     add_folders,
+    add_log_options,
     add_run_options,
     list_names,
     list_runs,
@@ -121,6 +122,7 @@ def _complain(message: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="acceptance", description="Measure a GPU cluster through Slurm and judge it.")
     parser.add_argument("--version", action="version", version=f"acceptance {__version__}")
+    add_log_options(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure what a scenario asks for, judge it, write the report")
     _add_common(run)

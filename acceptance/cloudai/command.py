@@ -70,6 +70,18 @@ def add_files(parser: argparse._ActionsContainer, *, required: bool) -> None:
     cache = "run: submit without a look at whether install_path has what install puts there"
     parser.add_argument("--enable-cache-without-check", action="store_true", help=cache)
     parser.add_argument("--single-sbatch", action="store_true", help="refused: Slurm gets a job for each test")
+    add_log_options(parser)
+
+
+class _NoLog(argparse.Action):
+    def __call__(self, _parser: object, _names: object, value: Any, option: str | None = None) -> None:
+        rule = "there is no log file: the generated commands are in cloudai_sbatch_script.sh of each job's folder"
+        raise InputError([f"{option} {value}: {rule}. Hint: leave it out; `| tee FILE` keeps what is printed"])
+
+
+def add_log_options(parser: argparse._ActionsContainer) -> None:
+    """Add CloudAI's options of its log. They are refused by name, before the command and after it."""
+    parser.add_argument("--log-file", "--log-level", action=_NoLog, metavar="LOG", help="refused: there is no log file")
 
 
 def add_run_options(run: argparse.ArgumentParser) -> None:

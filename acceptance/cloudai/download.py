@@ -21,6 +21,7 @@ from acceptance.cloudai.shell import batch_value
 from acceptance.command import call
 from acceptance.errors import EXIT_ENVIRONMENT, EXIT_GOOD, ExternalError, InputError
 from acceptance.runner.files import write_whole
+from acceptance.text import printable
 
 SCRIPT, SPEC, PROGRAM, LOG = "download.sh", "download.json", "fetch.py", "download.log"
 # The variables of huggingface_hub and of the NGC CLI that name another host; their defaults.
@@ -71,8 +72,9 @@ def download(arguments: argparse.Namespace, system: System) -> int:
         elif arguments.dry_run:
             print(f"# {where / SCRIPT}\n{script}", end="")
         else:
-            waiting.append((spec, where, _submit(spec, where, script, arguments.wait)))
-    failed = [spec["source"] for spec, where, job in waiting if job and not _ended_well(spec, where, job)]
+            before = len(_lines(where / LOG))
+            waiting.append((spec, where, before, _submit(spec, where, script, arguments.wait)))
+    failed = [spec for spec, where, before, job in waiting if job and not _ended_well(spec, where, before, job)]
     return EXIT_ENVIRONMENT if failed else EXIT_GOOD
 
 
@@ -180,12 +182,17 @@ def _submit(spec: Mapping[str, Any], where: Path, script: str, wait: bool) -> su
     return None
 
 
-def _ended_well(spec: Mapping[str, Any], where: Path, job: subprocess.Popen[str]) -> bool:
+def _lines(log: Path) -> list[str]:
+    return log.read_text("utf-8", "replace").splitlines() if log.is_file() else []
+
+
+def _ended_well(spec: Mapping[str, Any], where: Path, before: int, job: subprocess.Popen[str]) -> bool:
+    """Wait for a job and print its last words. before: how many lines the log had, those of earlier jobs."""
     code = job.wait()
-    log = where / LOG
-    said = log.read_text("utf-8", "replace").splitlines() if log.is_file() else []
+    said = _lines(where / LOG)[before:]
     well = code == 0 and complete(spec) is not None
-    print(said[-1] if said else f"{spec['source']}: sbatch ended with {code}, and {log} is not there", flush=True)
+    last = printable(said[-1]) if said else f"{spec['source']}: sbatch ended with {code}, nothing in {where / LOG}"
+    print(last, flush=True)
     if not well and said:
-        print(f"{spec['source']}: not complete: no {COMPLETE} in {spec['folder']}; {log} says why", flush=True)
+        print(f"{spec['source']}: not complete: no {COMPLETE} in {spec['folder']}; {where / LOG} says why", flush=True)
     return well

@@ -12,7 +12,7 @@ from typing import Any
 
 from acceptance.cloudai.commands import INSTALLED, RESULTS, Command, CommandError, Job, image_of
 from acceptance.cloudai.nemo import repository_name
-from acceptance.cloudai.shell import lines, word
+from acceptance.cloudai.shell import has_command, lines, word
 from acceptance.cloudai.toml_text import toml_text
 
 HUGGING_FACE = f"{INSTALLED}/huggingface"
@@ -21,6 +21,7 @@ REPOSITORY = {
     "commit": "f7e468c7e8ff0d1426db987564e60572167e8464",
 }
 _ROLES = ("prefill", "decode")
+NODE_LIST = "DYNAMO_NODELIST"  # without it ai_dynamo.sh ends at once
 
 
 def role_nodes(arguments: Mapping[str, Any]) -> int:
@@ -41,6 +42,10 @@ def ai_dynamo(job: Job) -> Command:
     home = system.get("hf_home_path") or f"{system['install_path']}/huggingface"
     mounts = [f"{home}:{HUGGING_FACE}"] + ([f"{storage}:{storage}"] if storage else [])
     environment, files = {}, {}
+    apart = nodes.count > role_nodes(arguments)  # as in the guide of 2024: the first node has the frontend alone
+    given = job.variables.get(NODE_LIST, "")
+    if not given or has_command(given):  # CloudAI's own tests have a command there that lists the job's nodes
+        environment[NODE_LIST] = f"${NODE_LIST}"  # that of the job, below
     if arguments.get("lmcache") is not None:
         files["lmcache-config.yaml"] = json.dumps(arguments["lmcache"], indent=2) + "\n"  # JSON is YAML
         environment["LMCACHE_CONFIG_FILE"] = f"{RESULTS}/lmcache-config.yaml"
@@ -49,16 +54,25 @@ def ai_dynamo(job: Job) -> Command:
         environment["HICACHE_CONFIG_FILE"] = f"{RESULTS}/hicache-config.toml"
     if "aiperf.sh" in arguments["workloads"]:
         files["aiperf.sh"] = _phases(arguments)
-    text = lines([f"bash {INSTALLED}/ai_dynamo.sh", *_options(job)], "    ")
+    parts = _options(job)
+    if apart or not int(arguments["dynamo"]["decode_worker"]["num_nodes"]):  # else the script takes decode's first node
+        parts.append('--dynamo-frontend-node "$SLURM_JOB_MASTER_NODE"')
+    text = lines([f"bash {INSTALLED}/ai_dynamo.sh", *parts], "    ")
     return Command(
         text,
         image_of(job, arguments["docker_image_url"]),
         options=tuple(options),
         mounts=tuple(mounts),
         environment=environment,
-        before=tuple(_startup(job)),
+        before=(_listed(apart), f"export {NODE_LIST}", *_startup(job)),
         files=files,
     )
+
+
+def _listed(apart: bool) -> str:
+    """Return the line of the job that lists the nodes of the roles: a container has no scontrol."""
+    first = 2 if apart else 1
+    return f'{NODE_LIST}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | tail -n +{first} | paste -sd ,)'
 
 
 def _options(job: Job) -> list[str]:

@@ -40,9 +40,11 @@ from typing import Any
 
 COMPLETE = ".slipway-complete.json"  # what was downloaded; written when all of it is there
 LOCK = ".slipway-lock"
+SOURCE = ".slipway-source"  # what was begun last
 PART = ".incomplete"
 AT_ONCE = 8  # files at a time, as huggingface_hub does
 _TRIES, _PAUSE_S, _TIMEOUT_S, _AWS_S, _PROGRESS_S = 5, 2.0, 60, 30, 30
+_LONGEST_WAIT_S = 600  # the Hub counts requests in windows of 300 s
 _BEARER_S = 240  # a token of NGC holds five minutes
 _BLOCK = 1 << 20
 _LARGEST_ANSWER = 256 << 20  # bytes of a list of files
@@ -61,11 +63,14 @@ class Fault(Exception):
 
 
 class _Passing(Exception):
-    """A fault after which another try may help. at: the byte up to which the file is there."""
+    """A fault after which another try may help.
 
-    def __init__(self, rule: str, at: int = 0) -> None:
+    at: the byte up to which the file is there; after_s: how long the host asks to wait.
+    """
+
+    def __init__(self, rule: str, at: int = 0, after_s: int = 0) -> None:
         super().__init__(rule)
-        self.at = at
+        self.at, self.after_s = at, after_s
 
 
 class _Stopped(Exception):
@@ -125,7 +130,7 @@ def _open(url: str, authorization: str = "", start: int = 0) -> http.client.HTTP
     except urllib.error.HTTPError as error:
         if error.code in _AGAIN:
             error.close()
-            raise _Passing(f"{host} answered HTTP {error.code}") from None
+            raise _Passing(f"{host} answered HTTP {error.code}", after_s=_after_s(error.headers)) from None
         if 300 <= error.code < 400:
             rule = "redirects without end, or to no address of http or https"
             raise Fault(f"{host}: {rule} (HTTP {error.code}): refused. Hint: is a proxy between?") from None
@@ -137,6 +142,13 @@ def _open(url: str, authorization: str = "", start: int = 0) -> http.client.HTTP
     except ValueError:  # not quoted: it may have the token
         raise Fault(f"{host}: sent an address or a token that no request can have: refused") from None
     return answer
+
+
+def _after_s(headers: Any) -> int:
+    """Return how long an answer asks to wait: by RateLimit, as the Hub's where nothing remains, or Retry-After."""
+    limit = re.search(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d{1,4})", headers.get("RateLimit", ""))
+    match = limit or re.fullmatch(r"\s*(\d{1,4})\s*", headers.get("Retry-After", ""))
+    return min(int(match[1]) + 1, _LONGEST_WAIT_S) if match else 0
 
 
 def _host(url: str) -> str:
@@ -193,7 +205,9 @@ def _tried(do: Callable[[], Any], place: str = "", pause: Callable[[float], Any]
             number, farthest = (1 if farther else number + 1), max(farthest, error.at)
             if number == _TRIES:
                 raise Fault(f"{place}{error} ({_TRIES} tries). Hint: run it again: it goes on") from None
-        if pause(_PAUSE_S * number):
+            pause_s = max(_PAUSE_S * number, error.after_s)
+            print(f"{place}{error}: tried again in {pause_s:g} s", flush=True)
+        if pause(pause_s):
             raise _Stopped
 
 
@@ -277,9 +291,12 @@ class Ngc:
             answer = self._api(self._list + (f"&page-number={page}" if page else ""))
             try:
                 pages = int((answer.get("paginationInfo") or {}).get("totalPages") or 1)
-                files += [self._file(one) for one in answer.get("modelFiles") or []]
+                more = [self._file(one) for one in answer.get("modelFiles") or []]
             except _FORM:
                 raise Fault(f"{self._list}: an answer of a form that is not known here") from None
+            if page and not more:
+                raise Fault(f"{self._list}: page {page} of {pages} is empty. Hint: run it again")
+            files += more
             page += 1
         return "", files
 
@@ -432,7 +449,7 @@ class Place:
 
     def make(self, folder: Path) -> None:
         """Make a folder of this place. Raises Fault where a link leads to another place."""
-        if not folder.resolve().is_relative_to(self.folder.resolve()):
+        if not Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(self.folder)):
             raise Fault(f"{folder}: is outside of {self.folder}, by a link: refused. Hint: remove the link")
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -529,6 +546,7 @@ class Download:
         self._place = Place(folder, spec["plain"], commit)
         sizes = {self._place.final(file): file.size for file in files}
         total = sum(sizes.values())
+        self._refuse_mixture(files)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             there = list(pool.map(self._place.is_there, files))
         missing = {self._place.final(file): file for file, one in zip(files, there) if not one}
@@ -560,6 +578,16 @@ class Download:
             if not all(map(_usable, parts)) or any("/".join(parts[:end]) in wanted for end in range(1, len(parts))):
                 raise Fault(f"{source}: names a file {path!r}, which cannot be one of its folder: refused")
         return list(wanted.values())
+
+    def _refuse_mixture(self, files: list[File]) -> None:
+        """A file without a checksum is known by name and size, which another version may have too. Raises Fault."""
+        folder, source, before = Path(self._spec["folder"]), self._spec["source"], ""
+        with suppress(FileNotFoundError), open(folder / SOURCE, encoding="utf-8", opener=_plain) as stream:
+            before = stream.read(1000)
+        if before not in ("", source) and not all(file.checksum for file in files):
+            rule = f"has files of {before!r}, and {source} states no checksums to tell them apart"
+            raise Fault(f"{folder}: {rule}. Hint: give another folder, or remove this one")
+        _write(folder / SOURCE, source)
 
     def _check_space(self, needed: int) -> None:
         folder = Path(self._spec["folder"])
@@ -673,7 +701,10 @@ def main(argv: list[str]) -> int:
         return 3
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "look at this place, and run it again: it goes on")
-        print(f"acceptance download: {error.filename or folder}: {error.strerror}. Hint: {hint}", file=sys.stderr)
+        print(
+            f"acceptance download: {error.filename2 or error.filename or folder}: {error.strerror}. Hint: {hint}",
+            file=sys.stderr,
+        )
         return 3
     return 0
 

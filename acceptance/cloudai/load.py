@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai import old
+from acceptance.cloudai.dynamo import NODE_LIST
 from acceptance.cloudai.forms import INVALID, read_table
 from acceptance.cloudai.graph import check_dependencies
 from acceptance.cloudai.own import read_template
 from acceptance.cloudai.remarks import NO_VALUE, Remark, Remarks, Spot, did_you_mean
 from acceptance.cloudai.schema import RUN, SCENARIO, SHARED, SYSTEMS, TEST
+from acceptance.cloudai.shell import has_command
 from acceptance.cloudai.sweep import point_count
 from acceptance.cloudai.templates import TEMPLATES, Template, refusal
 from acceptance.cloudai.toml_file import TomlFile, read_toml
@@ -288,7 +290,7 @@ def _check_test(fields: Mapping[str, Any], template: Template, spot: Spot) -> No
             spot.at("predictor").warn(NO_VALUE, "is read, but no predictor is run here", "remove it")
     for name, value in {**fields.get("extra_env_vars", {})}.items():
         for part in value if isinstance(value, list) else [value]:
-            if "$(" in part or "`" in part:
+            if has_command(part) and not (template.name == "AIDynamo" and name == NODE_LIST):
                 rule = "has a command of the shell, which is passed on as text and not run"
                 spot.at("extra_env_vars", name).warn(part, rule, "write the value itself; $NAME is replaced in the job")
     if fields.get("cmd_args", {}).get("use_deepep_matrix"):

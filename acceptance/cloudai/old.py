@@ -136,7 +136,7 @@ def _dynamo(arguments: dict[str, Any], path: Key, notes: list[Note]) -> None:
         for role, (command, ready) in _WORKER.items():
             old = f"num_{role}_nodes"
             if old in dynamo:
-                rule = "is a field of 2024; the node of the frontend is no longer a separate one"
+                rule = "is a field of 2024"
                 hint = f"write [cmd_args.dynamo.{role}_worker] num_nodes = {dynamo[old]}"
                 notes.append(Note((*path, "dynamo", old), dynamo[old], rule, hint))
                 worker = dynamo.setdefault(f"{role}_worker", {"cmd": command, "worker_initialized_regex": ready})

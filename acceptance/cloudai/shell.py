@@ -25,6 +25,11 @@ def _escaped(text: str) -> str:
     return re.sub(r'([\\"`$])', r"\\\1", text)
 
 
+def has_command(text: str) -> bool:
+    """Whether a shell that read this text would run a command in it."""
+    return "$(" in text or "`" in text
+
+
 def words(values: Iterable[object]) -> str:
     """Return values as words on one line."""
     return " ".join(word(value) for value in values)

@@ -37,6 +37,8 @@ class Hub:
     longer: bool = False
     ranges: bool = True
     shift: int = 0  # of what a range begins with
+    busy_s: float = 0  # how long requests are refused, from the first one on
+    free: float = 0
     drip: bool = False  # a byte now and then
     entry: dict[str, Any] = field(default_factory=dict)  # other values of each file in the list
     location: str = ""  # where large files are redirected to instead
@@ -73,6 +75,11 @@ class _Handler(BaseHTTPRequestHandler):
         address = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(address.path)
         self.hub.asked.append((path, self.headers.get("Range", ""), self.headers.get("Authorization", "")))
+        if self.hub.busy_s:
+            self.hub.free = self.hub.free or time.monotonic() + self.hub.busy_s
+            if time.monotonic() < self.hub.free:
+                self.answer(429, b"", RateLimit='"api";r=0;t=1')
+                return
         for pattern, do in self.ROADS:
             match = re.fullmatch(pattern, path)
             if match:
@@ -190,11 +197,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer(412 if match[1] == "terms" else 404, b"{}")
             return
         page = int(query.get("page-number", ["0"])[0])
+        if page >= len(self.hub.files):  # a list that says that it has more
+            self.answer(200, json.dumps({"modelFiles": [], "paginationInfo": {"totalPages": 1 << 40}}).encode())
+            return
         path, data = list(self.hub.files.items())[page]  # one file a page
         checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
         entry = {"path": path, "sizeInBytes": len(data), "sha256_base64": checksum}
-        pages = {"totalPages": len(self.hub.files), "totalResults": len(self.hub.files), "size": 1}
-        self.answer(200, json.dumps({"modelFiles": [entry], "paginationInfo": pages}).encode())
+        pages = {"totalPages": len(self.hub.files) + self.hub.longer, "totalResults": len(self.hub.files), "size": 1}
+        self.answer(200, json.dumps({"modelFiles": [entry | self.hub.entry], "paginationInfo": pages}).encode())
 
     def address_ngc(self, _: re.Match[str], query: dict[str, list[str]]) -> None:
         if not self.ngc_refused():

@@ -34,10 +34,10 @@ def test_a_tree_of_2024_becomes_one_without_warnings(tmp_path: Path, capsys: pyt
         " [[partitions.groups]] with its name",
         "old/system.toml:6: cache_docker_images_locally was a text; now: cache_docker_images_locally = true",
         "new/system.toml: comments are not kept; they are in old/system.toml",
-        "old/tests/chat.toml:9: cmd_args.dynamo.num_prefill_nodes is a field of 2024; the node of the frontend is no"
-        " longer a separate one; now: [cmd_args.dynamo.prefill_worker] num_nodes = 1",
-        "old/tests/chat.toml:10: cmd_args.dynamo.num_decode_nodes is a field of 2024; the node of the frontend is no"
-        " longer a separate one; now: [cmd_args.dynamo.decode_worker] num_nodes = 2",
+        "old/tests/chat.toml:9: cmd_args.dynamo.num_prefill_nodes is a field of 2024; "
+        "now: [cmd_args.dynamo.prefill_worker] num_nodes = 1",
+        "old/tests/chat.toml:10: cmd_args.dynamo.num_decode_nodes is a field of 2024; "
+        "now: [cmd_args.dynamo.decode_worker] num_nodes = 2",
         "old/tests/chat.toml:13: cmd_args.genai_perf.served_model_name is at a place of 2024; now: [cmd_args.dynamo]"
         " model = 'acme/small-8B'",
         "old/tests/chat.toml:14: cmd_args.genai_perf.endpoint is at a place of 2024; now: [cmd_args.dynamo] endpoint ="

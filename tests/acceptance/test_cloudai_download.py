@@ -289,6 +289,24 @@ def test_a_try_that_gets_farther_does_not_count(hub: Hub, spec: Spec) -> None:
     assert len(hub.sent()) == 12
 
 
+def test_a_host_that_asks_to_wait(hub: Hub, spec: Spec, capsys: Capture) -> None:
+    hub.busy_s = 1
+    assert fetch.main([spec()]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("answered HTTP 429: tried again in 2 s")
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"RateLimit": '"api";r=3;t=9', "Retry-After": "7"}, 8),
+        ({"Retry-After": "9999"}, 600),
+        ({"Retry-After": "x"}, 0),
+    ],
+)
+def test_how_long_a_host_asks_to_wait(headers: dict[str, str], wait: int) -> None:
+    assert fetch._after_s(headers) == wait
+
+
 def test_a_host_that_drips(hub: Hub, spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(fetch, "_TIMEOUT_S", 0.3)
     hub.files, hub.drip = {"m.bin": b"x" * 2000}, True
@@ -416,6 +434,45 @@ def test_a_model_of_ngc(hub: Hub, spec: Spec, tmp_path: Path) -> None:
         assert (tmp_path / "r1_vhf-1-fp8" / path).read_bytes() == data
     assert sum(path == "/token" for path, _, _ in hub.asked) == 1
     assert {said for path, _, said in hub.asked if path.startswith("/data/")} == {""}
+
+
+def test_ngc_without_checksums_and_another_source_in_the_folder(
+    hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture
+) -> None:
+    """The other source's download was killed, so its files of the same size are there, without a note."""
+    log_in(tmp_path, f"[CURRENT]\napikey = {KEY}\n", ".ngc/config")
+    hub.entry = {"sha256_base64": None}
+    assert fetch.main([spec(**ngc())]) == 0
+    (tmp_path / "models--org--name" / fetch.COMPLETE).unlink()
+    assert fetch.main([spec(**ngc(source="ngc://y"))]) == 3
+    rule = "has files of 'ngc://x', and ngc://y states no checksums to tell them apart"
+    assert f"{tmp_path}/models--org--name: {rule}. Hint: give another folder, or" in capsys.readouterr().err
+    assert fetch.main([spec(**ngc())]) == 0
+
+
+@pytest.mark.parametrize(
+    ("put", "words"),
+    [
+        (lambda x: (x / "a").symlink_to("a"), "/a: File exists. Hint: look at this place"),
+        (lambda x: (x / "a").write_text(""), "/a: File exists. Hint: look at this place"),
+        (lambda x: (x / "a/b/c").mkdir(parents=True), "/a/b: Is a directory. Hint: look at this place"),
+    ],
+)
+def test_other_things_at_the_place_of_a_file(
+    put: Callable[[Path], Any], words: str, hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture
+) -> None:
+    hub.files = {"a/b": SMALL}
+    (tmp_path / "x").mkdir()
+    put(tmp_path / "x")
+    assert fetch.main([spec(plain=True, folder=str(tmp_path / "x"))]) == 3
+    assert f"{tmp_path}/x{words}" in capsys.readouterr().err
+
+
+def test_a_list_of_ngc_that_does_not_end(hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture) -> None:
+    log_in(tmp_path, f"[CURRENT]\napikey = {KEY}\n", ".ngc/config")
+    hub.longer = True
+    assert fetch.main([spec(**ngc())]) == 3
+    assert "page 3 of 1099511627776 is empty. Hint: run it again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -560,5 +617,9 @@ def test_a_job_of_slurm_with_a_secret(
     hub.gated = False
     assert main([*argv[:3], "hf://org/missing", "--wait"]) == 3
     lines = capsys.readouterr().out.splitlines()
+    assert main([*argv[:3], "hf://org/missing", "--wait", "--partition", "none"]) == 3
+    assert (
+        "hf://org/missing: sbatch ended with 1, nothing in " in capsys.readouterr().out
+    )  # not the earlier job's words
     assert "does not exist, or is private (HTTP 401)" in lines[-2]
     assert lines[-1].startswith("hf://org/missing: not complete: no .slipway-complete.json in ")

@@ -469,6 +469,23 @@ def test_the_mode_of_the_guide_of_2024(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["--log-file", "a.log", "dry-run"],
+        ["--log-level", "DEBUG", "run"],
+        ["generate-report", "--log-file", "a.log", "--result-dir", "x"],
+        ["uninstall", "--log-level=DEBUG"],
+    ],
+)
+def test_the_options_of_a_log_are_refused_by_name(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    rule = "there is no log file: the generated commands are in cloudai_sbatch_script.sh of each job's folder"
+    assert said.startswith(("acceptance: --log-file a.log: ", "acceptance: --log-level DEBUG: "))
+    assert said.endswith(f": {rule}. Hint: leave it out; `| tee FILE` keeps what is printed\n")
+
+
+@pytest.mark.parametrize(
     ("url", "name"),
     [
         ("nvcr.io/nvidia/pytorch:24.02-py3", "nvcr.io_nvidia__pytorch__24.02-py3.sqsh"),

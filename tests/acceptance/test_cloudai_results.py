@@ -17,14 +17,14 @@ from acceptance.runner.slurm import Node, _node
 STEP = "Training epoch 0, iteration {n}/9 | lr: 1.9e-06 | global_step: {n} | train_step_timing in s: {t}\n"
 PAX = "I0508 15:25:28.482553 140737334253888 programs.py:379] [PAX STATUS]: train_step() took {t} seconds.\n"
 E2E = "I0508 15:26:28.482553 1407 programs.py:1] E2E time: Elapsed time for train 90.1 s\n"
-# The user guide's table of genai-perf.
+# Both tables that genai-perf writes; a number of four digits is quoted and has a comma.
 CSV = """Metric,avg,min,max,p99,p95,p90,p75,p50,p25
-Time To First Token (ms),"1,146.31",249.48,"3,485.23","3,457.97","3,349.56","3,215.06","1,330.93",640.07,286.52
-Inter Token Latency (ms),30.35,27.59,35.60,35.23,33.88,32.53,31.05,30.13,29.04
+Time To First Token (ms),"2,210.50",301.20,"4,120.75","4,099.60","3,905.00","3,700.10","2,450.00",512.25,333.10
+Inter Token Latency (ms),18.40,16.10,24.90,23.75,22.00,21.10,19.30,18.20,17.00
 
 Metric,Value
-Output Token Throughput (per sec),261.25
-Request Count (count),40.00
+Output Token Throughput (per sec),410.80
+Request Count (count),64.00
 """
 GOOD = [
     ("NeMoLauncher", {"run/log-a.out": "train_step_timing in s: [2.0, 4.0]\n"}, "step time, mean", 3.0),
@@ -48,7 +48,7 @@ GOOD = [
         "AIDynamo",
         {"genai_perf_report.csv": CSV, "success-marker.txt": ""},
         "genai_perf: Time To First Token, avg",
-        1146.31,
+        2210.5,
     ),
     (
         "UCCTest",
@@ -100,13 +100,13 @@ def test_a_job_that_ended_well_without_its_result(
 def test_both_tables_of_a_csv_are_read(tmp_path: Path) -> None:
     figures = table_figures(folder(tmp_path, {"a.csv": CSV}) / "a.csv")
     assert [(one.name, one.value, one.unit, one.higher) for one in figures] == [
-        ("Time To First Token, avg", 1146.31, "ms", False),
-        ("Time To First Token, p99", 3457.97, "ms", False),
-        ("Time To First Token, p50", 640.07, "ms", False),
-        ("Inter Token Latency, avg", 30.35, "ms", False),
-        ("Inter Token Latency, p99", 35.23, "ms", False),
-        ("Inter Token Latency, p50", 30.13, "ms", False),
-        ("Output Token Throughput", 261.25, "1/s", True),
+        ("Time To First Token, avg", 2210.5, "ms", False),
+        ("Time To First Token, p99", 4099.6, "ms", False),
+        ("Time To First Token, p50", 512.25, "ms", False),
+        ("Inter Token Latency, avg", 18.4, "ms", False),
+        ("Inter Token Latency, p99", 23.75, "ms", False),
+        ("Inter Token Latency, p50", 18.2, "ms", False),
+        ("Output Token Throughput", 410.8, "1/s", True),
     ]
 
 
