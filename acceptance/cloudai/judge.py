@@ -13,6 +13,7 @@ from acceptance.cloudai.own import own_results
 from acceptance.cloudai.results import Results, results_of
 from acceptance.cloudai.script import NOTES
 from acceptance.cloudai.stored import NEVER, StoredJob, StoredPlan
+from acceptance.cloudai.suite import PROGRAMS
 from acceptance.limits import Check, worst
 from acceptance.nccl import Log, parse_stream
 from acceptance.report.build import measured_report
@@ -52,7 +53,8 @@ class Judge:
             checks = self._checks(job, record, notes, log)
         scenario, test = self._scenario(job), Test(job.path, "", 0, 0, 1, 0, 0, 0)
         report = measured_report(scenario, test, record, JudgedLog(log, tuple(checks)))
-        figures, more = self._results(job) if _done(record) and reason is None else ([], [])
+        reports = template in PROGRAMS and not _failed_gate(notes)  # the GPU suite's, which a failed test has too
+        figures, more = self._results(job) if reason is None and (reports or _done(record)) else ([], [])
         verdict = "not run" if record is None or record.outcome is None else report.verdict
         checks = [*report.checks, *more]
         verdict = verdict if verdict == "not run" else worst([check.outcome for check in checks])

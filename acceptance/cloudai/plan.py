@@ -26,6 +26,7 @@ from acceptance.cloudai.schema import name_fault
 from acceptance.cloudai.script import LAUNCHER, METADATA, SCRIPT, VARIABLES, Batch, Step, files_of, main_command
 from acceptance.cloudai.standalone import NO_SLURM, on_this_machine, refuse
 from acceptance.cloudai.stored import FILE, StoredJob, StoredPlan, StoredTest
+from acceptance.cloudai.suite import PROGRAMS, suite_test
 from acceptance.cloudai.sweep import points
 from acceptance.cloudai.toml_text import toml_text
 from acceptance.errors import InputError
@@ -46,6 +47,7 @@ GENERATORS: dict[str, Callable[[Job], Command]] = {
     "JaxToolboxGrok": jax_toolbox,
     "JaxToolboxNemotron": jax_toolbox,
     "AIDynamo": ai_dynamo,
+    **dict.fromkeys(PROGRAMS, suite_test),
 }
 
 

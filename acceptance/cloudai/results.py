@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, median, pstdev
 
+from acceptance.cloudai.suite import PROGRAMS, suite_results
 from acceptance.limits import Check
 from acceptance.report.model import Figure
 from acceptance.runner.files import open_plain
@@ -200,4 +201,5 @@ _READERS: dict[str, Callable[[Path], Results]] = {
     "AIDynamo": _dynamo,
     "UCCTest": _ucc,
     "ChakraReplay": _chakra,
+    **dict.fromkeys(PROGRAMS, suite_results),
 }

@@ -420,6 +420,29 @@ _DYNAMO_FIELDS = {
     "failure_marker": forms.Key(forms.line),
 }
 
+# The GPU suite's programs: options of docs/gpu-suite.md.
+_SUITE = {"docker_image_url": forms.Key(forms.line), "quick": forms.Key(forms.boolean, default=False)}
+_COUNT, _TEXT = forms.Key(forms.swept(forms.whole(1))), forms.swept(forms.line)
+_RATE = forms.Key(forms.number)
+_GPU_TEST = {**_SUITE, "stages": forms.Key(_TEXT), "stress_seconds": _COUNT}
+_DDP_TEST = {
+    **_SUITE,
+    "all": forms.Key(forms.boolean, default=False),
+    "sizes": forms.Key(_TEXT),
+    "collectives": forms.Key(_TEXT),
+    "iters": _COUNT,
+    "timeout": _COUNT,
+    "least_gb_per_s": _RATE,
+}
+_STORAGE_TEST = {
+    **_SUITE,
+    "directory": forms.Key(_TEXT, True),
+    "size": forms.Key(_TEXT),
+    "threads": _COUNT,
+    "files": _COUNT,
+    "least_write_gb_per_s": _RATE,
+    "least_read_gb_per_s": _RATE,
+}
 TEMPLATES = {
     template.name: template
     for template in (
@@ -449,6 +472,9 @@ TEMPLATES = {
         Template("JaxToolboxGrok", _GROK),
         Template("JaxToolboxNemotron", _NEMOTRON),
         Template("AIDynamo", _AI_DYNAMO, fields=_DYNAMO_FIELDS),
+        Template("GpuTest", _GPU_TEST, separate_values=True),
+        Template("DdpTest", _DDP_TEST, separate_values=True),
+        Template("StorageTest", _STORAGE_TEST, separate_values=True),
     )
 }
 # Templates of head for which no command is generated here, and what they run.

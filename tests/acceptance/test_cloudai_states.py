@@ -116,6 +116,24 @@ def test_each_end_is_an_end_and_has_its_words(
     assert report.verdict == CODES.get(state, "not accepted")
 
 
+def test_a_failed_gpu_suite_names_what_its_report_says(
+    scenario: Callable[..., tuple[Path, ScenarioRun, list[str]]],
+) -> None:
+    answers = {"scontrol show jobs": line(1, "FAILED", "1:0", "NonZeroExitCode", nodes="gpu-1")}
+    folder, run, _ = scenario(answers, job(1))
+    (folder / FILE).write_text((folder / FILE).read_text().replace("BashCmd", "GpuTest"))
+    (folder / "t1/0/notes.txt").write_text("100 start 1 gpu-1\n101 begin test\n")
+    (folder / "t1/0/reports/gpu-1").mkdir(parents=True)
+    report = {"result": "FAILURE", "failures": ["compute: GPU 3: 1 wrong element"]}
+    (folder / "t1/0/reports/gpu-1/gpu_tests_result.json").write_text(json.dumps(report))
+    run.run(5, wait=True)
+    (shown,) = scenario_report(folder).tests
+    assert [check.message for check in shown.checks if check.outcome == "fail"] == [
+        "the job failed with exit code 1",
+        "gpu-1: compute: GPU 3: 1 wrong element",
+    ]
+
+
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
 def test_a_job_that_slurmctld_forgot_and_the_accounting_keeps_open(
     state: str, scenario: Callable[..., tuple[Path, ScenarioRun, list[str]]]

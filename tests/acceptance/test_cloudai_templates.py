@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from acceptance.cli import main
 from acceptance.cloudai.results import results_of
 
 DATA = Path(__file__).parent / "data/cloudai"
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = ROOT / "tests/gpusuite/data"
 # Stands in for srun, scontrol and what the images have. Like CloudAI's ai_dynamo.sh it ends without a list of nodes.
 PROGRAM = r"""#!/bin/bash
 case ${0##*/} in
@@ -33,7 +37,15 @@ case ${0##*/} in
   ucc_perftest) printf 'Collective: %s\n 4 1024 9 8 9.5 1.5 1.6 1.4\n' "$2" ;;
   comm_replay) echo 'Replayed 12 all_reduce calls' ;;
   python*)
-    if [[ $* == *paxml.main* ]]; then
+    if [[ $1 == */storage_tests.py ]]; then
+      exec PYTHON "$@" # the program itself
+    elif [[ $1 == */gpusuite/* ]]; then
+      name=${1##*/}
+      until [[ $1 == --report-dir ]]; do shift; done
+      mkdir -p "${2/\%N/gpu-01}"
+      cp "${0%/*}/$name.json" "${2/\%N/gpu-01}/"
+      echo "$*"
+    elif [[ $* == *paxml.main* ]]; then
       for time in 9 9 9 9 9 9 9 9 9 9 3 5; do echo "[PAX STATUS]: train_step() took $time.0 seconds." >&2; done
       echo 'E2E time: Elapsed time for train 90.1 s' >&2
     elif [[ $* == *cloudai_nemorun.py* ]]; then
@@ -61,12 +73,15 @@ def image(tmp_path: Path) -> Path:
     folder = tmp_path / "image"
     folder.mkdir()
     for name in NAMES:
-        (folder / name).write_text(PROGRAM)
+        (folder / name).write_text(PROGRAM.replace("PYTHON", sys.executable))
         (folder / name).chmod(0o755)
+    recorded = json.loads((SUITE / "h200x2-full.json").read_text())["parts"]
+    for name in ("gpu_tests", "ddp_tests"):
+        (folder / f"{name}.py.json").write_text(json.dumps(recorded[name]["report"]))
     return folder
 
 
-def run(tmp_path: Path, job: str, scenario: Path) -> Path:
+def run(tmp_path: Path, job: str, scenario: Path, good: bool = True) -> Path:
     """Write the scripts, run that of a job with the image's paths, and return its folder."""
     system = ["--system-config", str(DATA / "head/system.toml"), "--test-scenario", str(scenario)]
     assert main(["dry-run", *system, "--output-dir", str(tmp_path / "OUT")]) == 0
@@ -76,9 +91,11 @@ def run(tmp_path: Path, job: str, scenario: Path) -> Path:
         text = (
             path.read_text().replace("/opt/paxml/workspace", str(folder)).replace("/cloudai_run_results", str(folder))
         )
+        text = text.replace("/opt/slipway/current", str(ROOT))
         path.write_text(text.replace("/opt/hpcx/ucc/bin", str(programs)).replace("/cloudai_install", str(programs)))
     variables = {f"SLURM_{name}": "0" for name in ("PROCID", "NODEID", "LOCALID")}
     variables |= {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_JOB_NODELIST": "gpu-[01-03]", "USER": "ann"}
+    variables["SLURMD_NODENAME"] = "gpu-01"
     with (folder / "stdout.txt").open("w") as output, (folder / "stderr.txt").open("w") as errors:
         subprocess.run(
             ["bash", folder / "cloudai_sbatch_script.sh"],
@@ -86,7 +103,7 @@ def run(tmp_path: Path, job: str, scenario: Path) -> Path:
             stdout=output,
             stderr=errors,
             timeout=60,
-            check=True,
+            check=good,
         )
     return folder
 
@@ -149,3 +166,69 @@ def test_the_frontend_and_the_roles_of_dynamo_have_nodes(
     scenario.write_text(ROLES.format(count=count, prefill=prefill, decode=decode, variable=variable))
     folder = run(tmp_path, "talk/0", scenario)
     assert (folder / "node-%n-stdout.txt").read_text().splitlines() == printed
+
+
+SUITE_TEST = """
+name = "machines"
+[[Tests]]
+id = "one"
+name = "one"
+description = "d"
+test_template_name = "{template}"
+num_nodes = 2
+  [Tests.cmd_args]
+  {arguments}
+"""
+
+
+def suite_scenario(tmp_path: Path, template: str, arguments: str) -> Path:
+    path = tmp_path / "machines.toml"
+    path.write_text(SUITE_TEST.format(template=template, arguments=arguments))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("template", "arguments", "words", "figure"),
+    [
+        (
+            "GpuTest",
+            'stages = "compute"',
+            "reports/%N --expect-gpus 8 --stages compute",
+            ("gemm fp32 8192", 49.0, "TFLOP/s"),
+        ),
+        (
+            "DdpTest",
+            'sizes = "1M,1G"',
+            "reports/%N --expect-gpus 16 --sizes 1M,1G",
+            ("bus bandwidth of all_gather", 0, "GB/s"),
+        ),
+    ],
+)
+def test_the_gpu_suite_as_a_test(
+    template: str, arguments: str, words: str, figure: tuple[str, float, str], tmp_path: Path
+) -> None:
+    folder = run(tmp_path, "one/0", suite_scenario(tmp_path, template, arguments))
+    assert (folder / "stdout.txt").read_text().strip().endswith(words)
+    figures, checks = results_of(template, folder)
+    assert [(check.outcome, check.message) for check in checks] == [("pass", "1 report with SUCCESS")]
+    assert (figures[0].name, figures[0].unit, figures[0].higher) == (figure[0], figure[2], True)
+    assert figures[0].value > figure[1]
+
+
+def test_storage_is_measured_and_a_slow_one_fails(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    arguments = f'directory = "{tmp_path}/place"\nquick = true\nsize = "8M"\nfiles = 10\nleast_read_gb_per_s = 1e9'
+    folder = run(tmp_path, "one/0", suite_scenario(tmp_path, "StorageTest", arguments), good=False)
+    figures, checks = results_of("StorageTest", folder)
+    assert [one.name for one in figures] == ["write", "read", "data loader"]
+    assert [check.outcome for check in checks] == ["fail"]
+    assert checks[0].message.startswith("gpu-01: ")
+    assert list((tmp_path / "place").iterdir()) == []
+
+
+def test_reports_that_are_missing_or_damaged(tmp_path: Path) -> None:
+    assert "has no report" in results_of("GpuTest", tmp_path)[1][0].message
+    (tmp_path / "reports/gpu-01").mkdir(parents=True)
+    (tmp_path / "reports/gpu-01/a.json").write_text('{"result": "SUCCESS", "readings": [3]}')
+    (tmp_path / "reports/gpu-01/b.json").write_text("{")
+    assert "has a report that is damaged" in results_of("GpuTest", tmp_path)[1][0].message
