@@ -152,7 +152,7 @@ def _after_s(headers: Any) -> int:
 
 
 def _host(url: str) -> str:
-    """Return the host of an address. Raises Fault if it is none of http or https, such as a file."""
+    """Return the host of an address. Raises Fault if it is not one of http or https, such as a file."""
     with suppress(ValueError):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme in ("http", "https"):

@@ -31,7 +31,7 @@ _TYPES: Mapping[str, forms.Form] = {
     "boolean": forms.boolean,
 }
 _PLACE = re.compile(rf"(?<!\$)\{{({VARIABLE})\}}")
-# A number that goes on, as 1,234 or 1.2.3, is none: its beginning would be another value.
+# A number that goes on, as 1,234 or 1.2.3, is not taken: its beginning would be another value.
 _NUMBER = rf"[\s:=]{{0,100}}([-+]?){NUMBER}(?![0-9]|[.,][0-9])"
 _NAME = forms.matching("[A-Za-z][A-Za-z0-9_]{0,63}", "must be a letter, then letters, digits and '_'", "rename it")
 _ARGUMENT = {"type": forms.Key(forms.choice(*_TYPES), True), "default": forms.Key(forms.scalar)}
