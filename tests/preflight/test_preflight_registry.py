@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,15 @@ def test_every_question_is_tried_healthy_and_denied(question: Question) -> None:
     assert Status.OK in statuses
     assert Status.COULD_NOT_ASK in statuses
     assert statuses - {Status.OK, Status.COULD_NOT_ASK} == set(question.finds)
+
+
+@pytest.mark.parametrize("table", ["reports.json", "first_day.json"])
+def test_a_report_found_by_a_question_is_a_case_of_it(table: str) -> None:
+    rows = json.loads((HERE.parent / "reports" / table).read_text(encoding="utf-8"))["rows"]
+    evidence = {item for row in rows for part in row if isinstance(part, list) for item in part}
+    named = {item.partition(":")[2] for item in evidence if item.startswith("question:")}
+    assert named
+    assert named <= {f"{case.question}/{case.name}" for case in CASES_OF_ALL if case.status is not Status.OK}
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)

@@ -11,6 +11,7 @@ import pytest
 
 from acceptance.nccl import parse_bytes
 from slipway.cluster_config import cluster_configuration, placeholder_facts
+from slipway.instances import INSTANCE_TYPES
 from slipway.node_steps import steps_of
 from slipway.settings import PARALLELCLUSTER_VERSION, examine, load_settings
 from slipway.status.boot import judge
@@ -203,6 +204,13 @@ def test_a_log_of_the_boot_names_the_cause_before_its_consequences(kind: str, li
 def test_the_release_is_newer_than_the_fault(last_with_fault: str) -> None:
     """GPU nodes after `scontrol reboot`; loops with a user's maintenance reservation; Slurm's CVE-2026-65107 and others."""
     assert tuple(map(int, PARALLELCLUSTER_VERSION.split("."))) > tuple(map(int, last_with_fault.split(".")))
+
+
+def test_p6_b300_has_a_card_without_efa() -> None:
+    """17 network cards and EFA on 16 of them; ParallelCluster writes the interfaces of this type since 3.15."""
+    b300 = INSTANCE_TYPES["p6-b300.48xlarge"]
+    assert (b300.network_cards, b300.efa_interfaces) == (17, 16)
+    assert tuple(map(int, PARALLELCLUSTER_VERSION.split("."))) >= (3, 15)
 
 
 @pytest.mark.parametrize("old", ["p3.16xlarge", "p2.16xlarge", "g3.16xlarge"])
