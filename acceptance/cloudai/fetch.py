@@ -585,7 +585,7 @@ class Download:
         with suppress(FileNotFoundError), open(folder / SOURCE, encoding="utf-8", opener=_plain) as stream:
             before = stream.read(1000)
         if before not in ("", source) and not all(file.checksum for file in files):
-            rule = f"has files of {before!r}, and {source} states no checksums to tell them apart"
+            rule = f"has files of {before!r}, and {source} states no checksums that distinguish them"
             raise Fault(f"{folder}: {rule}. Hint: give another folder, or remove this one")
         _write(folder / SOURCE, source)
 

@@ -445,7 +445,7 @@ def test_ngc_without_checksums_and_another_source_in_the_folder(
     assert fetch.main([spec(**ngc())]) == 0
     (tmp_path / "models--org--name" / fetch.COMPLETE).unlink()
     assert fetch.main([spec(**ngc(source="ngc://y"))]) == 3
-    rule = "has files of 'ngc://x', and ngc://y states no checksums to tell them apart"
+    rule = "has files of 'ngc://x', and ngc://y states no checksums that distinguish them"
     assert f"{tmp_path}/models--org--name: {rule}. Hint: give another folder, or" in capsys.readouterr().err
     assert fetch.main([spec(**ngc())]) == 0
 
