@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from slipway import __version__, command_line, completion
-from slipway.command_line import Command, Group
+from slipway.command_line import Command, Group, NodeCommand
 from slipway.completion import OS_NAMES, RESERVATION_KINDS, Values, one_of, settings_files
 from slipway.errors import EXIT_GOOD, UsageError
 from slipway.settings import Settings, load_settings
@@ -548,14 +548,14 @@ def rehearse(
     return run(options)
 
 
-@app.command(cls=Command)
+@app.command(cls=NodeCommand)
 def shell(
     node: Annotated[
-        str | None, typer.Argument(metavar="[NODE", help="A node's name or its end; default: the head node.")
+        str | None, typer.Argument(metavar="[NODE]", help="A node's name or its end; default: the head node.")
     ] = None,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]]", help="After NODE and `--`: run this there instead of a shell."),
+        typer.Argument(metavar="[-- COMMAND...]", help="After `--`: run this there instead of a shell."),
     ] = None,
     cluster: Annotated[
         str | None, option("--cluster", metavar="NAME", help="The kept cluster; needed if there are several.")

@@ -62,6 +62,24 @@ class Command(TyperCommand):
             raise Interrupted("interrupted") from None
 
 
+class NodeCommand(Command):
+    """A command of `[NODE] -- COMMAND...`: the first word after `--` is never the node."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        before, mark, after = _split(args)
+        if mark:
+            tolerant = type(ctx)(self, parent=ctx.parent, resilient_parsing=True, ignore_unknown_options=True)
+            values, _, _ = self.make_parser(tolerant).parse_args(list(before))
+            args = [*before, *mark, *([] if isinstance(values.get("node"), str) else [""]), *after]
+        return super().parse_args(ctx, args)
+
+
+def _split(args: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the words before `--`, itself, and the words after it."""
+    at = args.index("--") if "--" in args else len(args)
+    return args[:at], args[at : at + 1], args[at + 1 :]
+
+
 class Group(TyperGroup):
     """A group that notes `--json` for the errors that occur before a command reads its own arguments."""
 

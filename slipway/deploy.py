@@ -43,8 +43,7 @@ def run_cdk(
     or when the CDK CLI cannot be started.
     """
     settings = load_settings(file)
-    if action == "deploy":
-        session_of(profile, settings.region)  # the CDK CLI looks for credentials after the whole synthesis
+    session_of(profile, settings.region)  # the CDK CLI looks for credentials after the whole synthesis
     stacks = () if action == "diff" else ("--all",)  # `cdk diff` has no --all and compares every stack
     command = cdk_command(action, file, profile=profile, extra=extra, stacks=stacks)
     return _run(command, settings, as_json=as_json)

@@ -63,8 +63,9 @@ def test_deploy_runs_the_command_that_it_prints(cdk: Path, capfd: pytest.Capture
     assert err.splitlines()[0].endswith(shlex.join([str(cdk / "cdk"), *arguments]))
 
 
-def test_an_unknown_profile_starts_nothing(cdk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert slipway("deploy", SETTINGS, "--profile", "mll") == 2
+@pytest.mark.parametrize("command", ["deploy", "diff"])
+def test_an_unknown_profile_starts_nothing(command: str, cdk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert slipway(command, SETTINGS, "--profile", "mll") == 2
     assert "--profile mll: there is no such profile. Hint: the profiles are: " in capsys.readouterr().err
     assert not (cdk / "started").exists()
 

@@ -112,6 +112,30 @@ def test_which_node_a_shell_enters(node: str | None, entered: str, monkeypatch: 
             kept.shell(node)
 
 
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ([], (None, [], None)),
+        (["gpu-1"], ("gpu-1", [], None)),
+        (["--", "ls", "-l"], ("", ["ls", "-l"], None)),
+        (["gpu-1", "--", "ls", "--", "x"], ("gpu-1", ["ls", "--", "x"], None)),
+        (["--cluster", "small", "--", "sinfo"], ("", ["sinfo"], "small")),
+    ],
+)
+def test_what_stands_after_two_hyphens_is_the_command(
+    words: list[str], asked: tuple[str | None, list[str], str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str | None, list[str], str | None]] = []
+
+    def shell(node: str | None, command: list[str], *, cluster: str | None) -> int:
+        calls.append((node, list(command), cluster))
+        return 0
+
+    monkeypatch.setattr(kept, "shell", shell)
+    assert command_line.run(app, ["shell", *words]) == 0
+    assert calls == [asked]
+
+
 @pytest.mark.usefixtures("small")
 def test_several_kept_clusters_need_a_name(folder: Path, tmp_path: Path) -> None:
     with _keeper(folder, "large", str(tmp_path)) as large:
