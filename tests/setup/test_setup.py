@@ -194,7 +194,7 @@ def test_root_installs_the_python_that_is_missing(tmp_path: Path) -> None:
 
 
 def test_no_cache_is_left(machine: Machine, tmp_path: Path) -> None:
-    """AWS CloudShell's home has 1 GB; tests/stacks/test_cloudshell.py adds up what the set-up makes in the checkout."""
+    """AWS CloudShell's home has 1 GB; tests/stacks/test_cloudshell.py runs the set-up in a home of that size."""
     assert machine.run("deploy", TMPDIR=str(tmp_path))[0] == 0
     installs = machine.calls("pip install")
     assert installs

@@ -1,16 +1,19 @@
-"""AWS CloudShell: the set-up fits its home of 1 GB, and the first deployment after it fits 1 GB of its 2 GiB of memory.
+"""AWS CloudShell: `make setup` and the first deployment, in an empty home of 1 GB and with 1 GB of its 2 GiB of memory.
 
-The limit of memory is a control group's. What exceeds it is killed by the kernel, and the deployment fails. Source of
-the home's size: AWS CloudShell user guide, "Service quotas and restrictions".
+The limit of memory is a control group's. What exceeds it is killed by the kernel, and the command fails. The home is
+an ext4 file system in a file, as CloudShell's is a disk: files in a tmpfs would count as memory. Source of the home's
+size: AWS CloudShell user guide, "Service quotas and restrictions".
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,31 +28,109 @@ from tests.stacks.standing import REGION
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 10**9
+HOME_BYTES = 10**9
 SETUP_BYTES = 8 * 10**8  # the Makefile's promise; the rest of the home is the user's
-CDK = ROOT / "node_modules/.bin/cdk"
-SETTINGS = ROOT / "clusters/rehearsal.yaml"
+DEPLOYMENT_BYTES = 10**8  # compiled Python files; with CDK's library it would be 210 MB more
+SETTINGS = "clusters/rehearsal.yaml"
 TIMEOUT_S = 380
+# How this machine reaches the indices of pip and npm; an index that cannot be reached fails the set-up, and the test.
+INDEX_VARIABLES = ("pip_", "npm_config_", "http_proxy", "https_proxy", "no_proxy", "ssl_cert_", "node_extra_ca_certs")
+INDEX_FILES = {"PIP_CONFIG_FILE": "~/.config/pip/pip.conf", "NPM_CONFIG_USERCONFIG": "~/.npmrc"}
+# The mount is seen in this namespace only, and ends with its last process. The last line is the home's use in blocks.
+INSIDE = """set -euo pipefail
+mount -o loop "$1" "$2"
+echo $$ >"$3/cgroup.procs"
+cd "$2"
+mkdir -p slipway
+cd slipway
+"${@:4}"
+sync --file-system .
+stat --file-system --format '%b %f %S' .
+"""
 
-needs_setup = pytest.mark.skipif(not CDK.exists() or not (ROOT / ".venv/.stamp").exists(), reason="needs make setup")
+
+def group_of(limit_bytes: int) -> Path:
+    """Make a control group with the limit, and without swap."""
+    version_1 = CONTROL_GROUPS / "memory"
+    made = (version_1 if version_1.is_dir() else CONTROL_GROUPS) / f"slipway-cloudshell-{os.getpid()}"
+    made.mkdir()
+    (made / ("memory.limit_in_bytes" if version_1.is_dir() else "memory.max")).write_text(str(limit_bytes))
+    for name, text in (("memory.memsw.limit_in_bytes", str(limit_bytes)), ("memory.swap.max", "0")):
+        if (made / name).exists():
+            (made / name).write_text(text)
+    return made
+
+
+@dataclass(frozen=True)
+class Shell:
+    """An empty home in a file, a control group, and a folder for what CloudShell keeps outside the home."""
+
+    group: Path
+    folder: Path
+
+    def run(self, *command: str, env: Mapping[str, str]) -> tuple[subprocess.CompletedProcess[str], int]:
+        """Run the command in the checkout's folder; return how it ended, and what is used of the home in bytes."""
+        alone = ("unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child", "--mount-proc")
+        places = (str(self.folder / "disk"), str(self.folder / "home"), str(self.group))
+        done = subprocess.run(
+            [*alone, "bash", "-c", INSIDE, "bash", *places, *command],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode:
+            return done, 0
+        blocks, free, size = map(int, done.stdout.splitlines()[-1].split())
+        return done, (blocks - free) * size
+
+    def env(self) -> dict[str, str]:
+        """Return an environment with nothing of the user's own home but how the indices are reached."""
+        kept = {name: text for name, text in os.environ.items() if name.lower().startswith(INDEX_VARIABLES)}
+        files = {name: Path(place).expanduser() for name, place in INDEX_FILES.items()}
+        named = {name: str(place) for name, place in files.items() if place.is_file()}
+        places = {"HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp")}
+        return {**named, **kept, **places, "PATH": os.environ["PATH"]}
+
+    def peak_bytes(self) -> int:
+        """Return the most memory that the commands had at once, the cache of files included."""
+        names = ("memory.max_usage_in_bytes", "memory.peak")  # the second one of Linux 5.19 and newer
+        return max(int((self.group / name).read_text()) for name in names if (self.group / name).exists())
 
 
 @pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group with the limit."""
-    version_1 = CONTROL_GROUPS / "memory"
-    parent = version_1 if version_1.is_dir() else CONTROL_GROUPS
-    made = parent / f"slipway-cloudshell-{os.getpid()}"
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "mkfs.ext4", "mount"))):
+        pytest.skip("needs root, unshare and mkfs.ext4")
+    for name in ("home", "tmp"):
+        (tmp_path / name).mkdir()
+    disk = tmp_path / "disk"
+    with disk.open("wb") as file:
+        file.truncate(HOME_BYTES)
+    subprocess.run(["mkfs.ext4", "-q", str(disk)], check=True)
     try:
-        made.mkdir()
-        (made / ("memory.limit_in_bytes" if version_1.is_dir() else "memory.max")).write_text(str(LIMIT_BYTES))
+        group = group_of(LIMIT_BYTES)
     except OSError as error:
         pytest.skip(f"no control group can be made: {error}")
-    yield made
+    try:
+        made = Shell(group, tmp_path)
+        probe, _ = made.run("true", env=os.environ)
+        if probe.returncode:
+            pytest.skip(f"no file can be mounted here: {probe.stderr.strip()}")
+        yield made
+    finally:
+        disk.unlink()
+        remove(group)
+
+
+def remove(group: Path) -> None:
+    """Wait for the end of the processes, which the kernel killed with their namespace."""
     deadline = time.monotonic() + 90
-    while made.is_dir():  # the CDK CLI leaves processes that end a moment later
+    while group.is_dir():
         with contextlib.suppress(OSError):
-            made.rmdir()
-        assert time.monotonic() < deadline, (made / "cgroup.procs").read_text()
+            group.rmdir()
+        assert time.monotonic() < deadline, (group / "cgroup.procs").read_text()
         time.sleep(0.1)
 
 
@@ -60,50 +141,31 @@ def accepted(request: ResourceRequest) -> ResourceResult:
     return ResourceResult(request.logical_id, data)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(500)
-@needs_setup
-def test_the_first_deployment_fits_one_gigabyte(group: Path, tmp_path: Path) -> None:
-    """With an empty home, and CDK's library not unpacked yet."""
-    home = tmp_path / "home"
-    home.mkdir()
-    command = [str(ROOT / ".venv/bin/slipway"), "deploy", str(SETTINGS), "--require-approval", "never", "--",
-               "--method=direct", "--output", str(tmp_path / "out")]  # fmt: skip
-    with EmbeddedAws(REGION, tmp_path / "aws", query_interval_s=0.05, settle_s=3.0) as aws:
-        aws.seed(seed_of(load_settings(SETTINGS)))
+def deploy(shell: Shell, folder: Path) -> int:
+    """Deploy to an embedded AWS, as after the set-up on a first day; return what is used of the home in bytes."""
+    with EmbeddedAws(REGION, folder / "aws", query_interval_s=0.05, settle_s=3.0) as aws:
+        aws.seed(seed_of(load_settings(ROOT / SETTINGS)))
         for kind in ("Custom::PclusterCluster", "Custom::ClusterAcceptance"):
             aws.register_custom_resource(kind, accepted)
-        done = subprocess.run(
-            ["bash", "-c", 'echo $$ > "$0/cgroup.procs"; exec "$@"', str(group), *command],
-            cwd=ROOT,
-            env={"PATH": os.environ["PATH"], "HOME": str(home), **aws.env(aws.authority.session(DEPLOYER, "test"))},
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        session = aws.env(aws.authority.session(DEPLOYER, "test"))
+        command = (".venv/bin/slipway", "deploy", SETTINGS, "--require-approval", "never", "--", "--method=direct")
+        done, used = shell.run(*command, env={**shell.env(), **session})
         assert done.returncode == 0, done.stderr[-2000:]
         assert aws.stacks.find("rehearsal-acceptance").status == "CREATE_COMPLETE"
-    kept = bytes_in(home)
-    assert kept < 10 * 2**20, f"{kept >> 20} MiB in the home, of 1 GB"
+    return used
 
 
-@needs_setup
-def test_the_set_up_fits_the_home() -> None:
-    """The checkout with its history, and what `make setup` makes in it; tests/setup shows that it keeps no cache."""
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    history = subprocess.run(["git", "rev-parse", "--path-format=absolute", "--git-common-dir"], cwd=ROOT,
-                             capture_output=True, text=True, check=True).stdout.strip()  # fmt: skip
-    checkout = sum((ROOT / name).lstat().st_blocks * 512 for name in names.split("\0") if name)
-    parts = {name: bytes_in(Path(name)) for name in (history, str(ROOT / ".venv"), str(ROOT / "node_modules"))}
-    assert checkout + sum(parts.values()) < SETUP_BYTES, f"{checkout} bytes of the checkout, {parts}"
-
-
-def bytes_in(folder: Path) -> int:
-    """What a folder's files take on the disk, in whole blocks; other processes make and remove some meanwhile."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for path in (Path(place), *(Path(place, name) for name in names)):
-            with contextlib.suppress(FileNotFoundError):
-                total += path.lstat().st_blocks * 512
-    return total
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_set_up_and_the_first_deployment_fit(shell: Shell, tmp_path: Path) -> None:
+    """A clone with its history, `make setup` from the real indices, and `slipway deploy`, which synthesizes."""
+    cloned, _ = shell.run("git", "clone", "--quiet", str(ROOT), ".", env=os.environ)
+    assert cloned.returncode == 0, cloned.stderr
+    done, used = shell.run("make", "setup", env=shell.env())
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert used < SETUP_BYTES, f"{used} bytes of the home after the set-up"
+    after = deploy(shell, tmp_path)
+    assert after - used < DEPLOYMENT_BYTES, f"{used} bytes of the home after the set-up, {after} after the deployment"
+    figures = f"{used} bytes of the home after the set-up, {after} after the deployment; memory {shell.peak_bytes()}"
+    assert shell.peak_bytes() <= LIMIT_BYTES, figures
+    print(figures)
