@@ -15,6 +15,7 @@ from slipway.errors import EXIT_ENVIRONMENT
 ENOUGH_BYTES = 3 * 2**30
 LIBRARY_MB = 210  # of CDK's library, unpacked: aws-cdk-lib 2.275.0
 CACHE = "~/.cache/aws/jsii/package-cache"  # jsii's own default on Linux
+NODE = Path(__file__).with_name("jsii-node.sh")
 CACHE_VARIABLES = ("JSII_RUNTIME_PACKAGE_CACHE", "JSII_RUNTIME_PACKAGE_CACHE_ROOT")
 
 
@@ -24,11 +25,14 @@ def prepare() -> None:
     With little memory, as in AWS CloudShell (2 GiB), do without CDK's own validation of the templates: it alone takes
     400 MB. CloudFormation validates what is deployed, and `make check-cloud` validates the templates elsewhere. Do
     without the cache too: filling it takes 1.5 GB of memory and 210 MB of the home; /tmp is not in CloudShell's home.
+    The library's Node then has a heap of 512 MB at most: deployments of the examples need less than 300 MB.
     Ends the program if the library can be unpacked nowhere.
     """
     has_little_memory = memory_bytes() < ENOUGH_BYTES
     if has_little_memory:
         os.environ.setdefault("CDK_VALIDATION", "false")
+        if os.access(NODE, os.X_OK):
+            os.environ.setdefault("JSII_NODE", str(NODE))
     os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")
     if any(os.environ.get(name) for name in CACHE_VARIABLES):
         return

@@ -83,11 +83,19 @@ def test_a_chosen_cache_is_kept(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("None\n", "")
 
 
-@pytest.mark.parametrize(("mib", "cache", "validation"), [(2048, "disabled", "false"), (8192, None, None)])
-def test_little_memory_does_without_cache_and_validation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mib: int, cache: str | None, validation: str | None
+@pytest.mark.parametrize(
+    ("mib", "cache", "validation", "node"),
+    [(2048, "disabled", "false", str(jsii_environment.NODE)), (8192, None, None, None)],
+)
+def test_little_memory_does_without_cache_and_validation_and_with_a_small_heap(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mib: int,
+    cache: str | None,
+    validation: str | None,
+    node: str | None,
 ) -> None:
-    for name in ("JSII_RUNTIME_PACKAGE_CACHE", "JSII_RUNTIME_PACKAGE_CACHE_ROOT", "CDK_VALIDATION"):
+    for name in ("JSII_RUNTIME_PACKAGE_CACHE", "JSII_RUNTIME_PACKAGE_CACHE_ROOT", "CDK_VALIDATION", "JSII_NODE"):
         monkeypatch.setenv(name, "")  # so that what prepare sets is undone
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -95,3 +103,11 @@ def test_little_memory_does_without_cache_and_validation(
     jsii_environment.prepare()
     assert os.environ.get("JSII_RUNTIME_PACKAGE_CACHE") == cache
     assert os.environ.get("CDK_VALIDATION") == validation
+    assert os.environ.get("JSII_NODE") == node
+
+
+def test_the_heap_of_jsiis_node_is_bounded() -> None:
+    show = "console.log(require('v8').getHeapStatistics().heap_size_limit >> 20)"
+    command = [str(jsii_environment.NODE), "--max-old-space-size=4069", "--eval", show]
+    limit_mib = int(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+    assert 512 <= limit_mib < 700  # the young generation comes on top
