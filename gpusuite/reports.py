@@ -74,10 +74,11 @@ def run(main: Callable[[], int]) -> int:
 
 
 def unfit() -> int:
-    """Return exit code 3, and print why, where torch or a place for temporary files is missing; else 0."""
-    if importlib.util.find_spec("torch") is None:
-        wrong_use(f"{sys.executable} has no torch. Hint: run in an image with torch")
-        return EXIT_ENVIRONMENT
+    """Return exit code 3, and print why, where torch, NumPy or a place for temporary files is missing; else 0."""
+    for name in ("torch", "numpy"):
+        if importlib.util.find_spec(name) is None:
+            wrong_use(f"{sys.executable} has no {name}. Hint: run in an image with torch and NumPy")
+            return EXIT_ENVIRONMENT
     try:
         tempfile.gettempdir()
     except FileNotFoundError:  # a container whose root is read-only

@@ -102,8 +102,9 @@ def watched(interval_s: float) -> Iterator[list[Sample]]:
             yield samples
         finally:
             if watcher is not None:
-                watcher.terminate()
-                watcher.wait()
+                watcher.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the driver, which no signal ends
+                    watcher.wait(10)
                 stream.seek(0)
                 samples += parse(stream.read())
 

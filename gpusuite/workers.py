@@ -20,6 +20,7 @@ MARK = "@gpusuite "  # begins an answer: torch and its libraries print other lin
 PROGRAM = Path(__file__).resolve().parent / "worker.py"
 # Variables that change what "fp32" is, whatever the program sets: they are removed and reported.
 OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+END_S = 10  # for a killed process to end
 _KEPT = 20  # lines of a worker's other output, for the message when it dies
 
 
@@ -70,7 +71,8 @@ class _Worker:
 
     def end(self) -> None:
         self.process.kill()
-        self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the driver, which no signal ends
+            self.process.wait(END_S)
 
 
 class Workers:

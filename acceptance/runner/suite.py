@@ -18,7 +18,7 @@ _MOST, _LONGEST = 1 << 20, 300  # bytes of a log that are looked at; characters 
 # What names the reason, best first: the script's own line, the suite's without torch, its result.
 _REASONS = (
     re.compile(r"^acceptance: (.+)$", re.MULTILINE),
-    re.compile(r"^.*?(\S+ has no torch\b.*)$", re.MULTILINE),
+    re.compile(r"^.*?(\S+ has no (?:torch|numpy)\b.*)$", re.MULTILINE),
     re.compile(r"^\[RESULT\] (?:FAILURE|SKIPPED): (.+)$", re.MULTILINE),
 )
 

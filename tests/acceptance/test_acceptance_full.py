@@ -33,7 +33,7 @@ folder.mkdir(parents=True)
 (folder / "{file}.json").write_text(json.dumps({{**report, "node": node}}))
 print("[RESULT]", report["result"])
 """
-NO_TORCH = 'sys.exit("gpusuite: /usr/bin/python3 has no torch. Hint: run in an image with torch")\n'
+NO_TORCH = 'sys.exit("gpusuite: /usr/bin/python3 has no torch. Hint: run in an image with torch and NumPy")\n'
 CHECKED = 'assert Path(words[words.index("--directory") + 1]).is_dir()\n'
 
 
@@ -89,7 +89,7 @@ def test_what_could_not_be_measured_is_a_failure_with_its_reason(accept: Accept,
     assert done.report["verdict"] == "not accepted"
     assert done.report["tests"][0]["verdict"] == "pass"  # the network itself is good
     failures = [failure["what"] for failure in done.report["failures"]]
-    reason = "left no result: /usr/bin/python3 has no torch. Hint: run in an image with torch (the job failed with exit"
+    reason = "left no result: /usr/bin/python3 has no torch. Hint: run in an image with torch and NumPy (the job failed with exit"
     assert sum(f"GPU suite: {reason}" in what for what in failures) == NODES
     assert any("wrong data" in what for what in failures)
     assert last_line(done).startswith("[RESULT] FAILURE: ")

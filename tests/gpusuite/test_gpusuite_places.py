@@ -56,6 +56,16 @@ def test_command_lines_of_the_documentation(line: str) -> None:
         check_program(words)
 
 
+def test_each_row_of_the_guide_names_tests_that_exist() -> None:
+    table = DOCS.partition("| there | here | test |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(table) == 20
+    for row in table:
+        tests = re.findall(r"`(tests/[^`]+)::(\w+)`", row.rpartition(" | ")[2])
+        assert tests, row
+        for file, name in tests:
+            assert re.search(rf"^def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), row
+
+
 @pytest.mark.parametrize(
     "line", ["python src/gpu_tests.py --fast", "python src/none.py", "python src/ddp_tests.py --iters=x"]
 )

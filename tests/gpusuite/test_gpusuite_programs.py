@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 
 from acceptance.cli import main as acceptance
 from acceptance.report import suite_report
-from gpusuite import ddp_tests, fleet, gpu_tests, reports, run_all_tests, storage_tests
+from gpusuite import ddp_tests, fleet, gpu_tests, reports, run_all_tests, storage_tests, workers
 from gpusuite.devices import CudaError, Gpu, short_bus
 from gpusuite.launch import LaunchError, Rank, device_index, find_rank, first_host
 from gpusuite.workers import Workers
@@ -137,7 +138,7 @@ def test_what_a_program_lacks_is_named_before_it_measures(
     argv = ["--cpu"] if program is ddp_tests else ["--cpu-devices", "1"]
     monkeypatch.setattr(importlib.util, "find_spec", {"torch": None}.get)
     assert program.main(argv) == 3
-    hint = f"gpusuite: {sys.executable} has no torch. Hint: run in an image with torch\n"
+    hint = f"gpusuite: {sys.executable} has no torch. Hint: run in an image with torch and NumPy\n"
     assert capsys.readouterr().err == hint
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -162,8 +163,6 @@ def test_no_gpu_is_skipped_and_fewer_than_expected_fail(
     monkeypatch.setattr("gpusuite.devices.smi_list", list)
     assert program.main(["--quick"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "[RESULT] SKIPPED: no GPU on this machine: no test was run"
-    if program is run_all_tests:
-        return  # gpu_tests.py, which it starts, says so
     assert program.main(["--expect-gpus", "8"]) == 1
     assert "expected 8" in capsys.readouterr().out.splitlines()[-1]
 
@@ -465,6 +464,18 @@ def test_storage_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.Monkey
     assert storage_tests.checkpoint(tmp_path, 4 << 17, 2)["wrong_blocks"] >= 2
 
 
+def test_a_process_that_no_signal_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that hangs in the driver: `answer` reports the hang, and the other GPUs are measured."""
+    monkeypatch.setattr(workers, "END_S", 0.05)
+    worker = workers._Worker(["sleep", "60"], os.environ)
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.process, "kill", lambda: None)
+        found = worker.answer(time.monotonic(), "compute", 5)
+    assert found == {"error": "compute did not end within 5 s: it hangs", "hang": True}
+    assert worker.process.poll() is None
+    worker.end()
+
+
 def test_fio_output() -> None:
     job = {"jobs": [{"read": {"iops": 4.1e5, "bw_bytes": 1.7e9}, "write": {"iops": 1.0, "bw_bytes": 4096}}]}
     text = "fio: a warning\n" + json.dumps(job)
@@ -484,7 +495,7 @@ def test_batch_scripts(tmp_path: Path, script: str, image: str) -> None:
         (tmp_path / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
     env |= {"SLURM_JOB_ID": "5", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "192"}
-    env |= {"SUITE": "/s", "REPORTS": str(tmp_path / "r"), "QUICK": "1", "IMAGE": image}
+    env |= {"SUITE": "/s", "REPORTS": str(tmp_path / "r"), "QUICK": "1", "IMAGE": image, "STORAGE": "/fsx/here"}
     argv = ["bash", str(SUITE / f"sbatch/{script}.sbatch")]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -500,7 +511,13 @@ def test_batch_scripts(tmp_path: Path, script: str, image: str) -> None:
 
 
 def test_acceptance_becomes_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for command, program in (("gpu", "gpu_tests.py"), ("suite", "run_all_tests.py"), ("storage", "storage_tests.py")):
+    programs = {
+        "gpu": "gpu_tests.py",
+        "ddp": "ddp_tests.py",
+        "suite": "run_all_tests.py",
+        "storage": "storage_tests.py",
+    }
+    for command, program in programs.items():
         called: list[Any] = []
 
         def replace(python: str, argv: list[str], seen: list[Any] = called) -> None:
