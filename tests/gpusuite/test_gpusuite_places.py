@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import re
 import shlex
 from argparse import ArgumentParser
@@ -54,6 +56,28 @@ def test_command_lines_of_the_documentation(line: str) -> None:
         assert check_program(shlex.split(words[-1].replace("$(nvidia-smi -L | wc -l)", "8"))) == "ddp_tests"
     elif words[-1] != "gpu-suite":  # the image's own command
         check_program(words)
+
+
+def limits_table() -> str:
+    data = json.loads((SUITE / "limits.json").read_text(encoding="utf-8"))
+    models = [model["name"] for model in data["models"]]
+    cells = {(one["metric"], one["gpu"]): f"{one['typical']:g} ({', '.join(one['sources'])})" for one in data["limits"]}
+    metrics = dict.fromkeys(one["metric"] for one in data["limits"])
+    rows = [["figure", *models], ["---"] * (len(models) + 1)]
+    rows += [[metric, *(cells.get((metric, model), "") for model in models)] for metric in metrics]
+    sources = [[name, one["where"], one["date"], one["what"]] for name, one in data["sources"].items()]
+    tables = (rows, [["source", "where", "date", "what"], ["---"] * 4, *sources])
+    return "\n\n".join("\n".join(f"| {' | '.join(row)} |" for row in table) for table in tables) + "\n"
+
+
+def test_the_page_has_the_limits() -> None:
+    before, _, rest = DOCS.partition("<!-- table of gpusuite/limits.json -->\n")
+    found, _, after = rest.partition("<!-- end of table -->")
+    if os.environ.get("SLIPWAY_UPDATE_GOLDEN"):
+        found = limits_table()
+        text = f"{before}<!-- table of gpusuite/limits.json -->\n{found}<!-- end of table -->{after}"
+        (ROOT / "docs/gpu-suite.md").write_text(text, encoding="utf-8")
+    assert found == limits_table(), "if meant: SLIPWAY_UPDATE_GOLDEN=1 pytest tests/gpusuite"
 
 
 def test_each_row_of_the_guide_names_tests_that_exist() -> None:
