@@ -457,3 +457,50 @@ def test_each_end_that_slurmdbd_knows_is_read_through_sacct(
     }
     for test in report["scenario"]["tests"]:
         assert ENDS[test["id"]][2] in test["cause"]
+
+
+# Stands in for the environment of NeMo's launcher: it submits a job that logs as NeMo does, and prints its id.
+NEMO = r"""#!/bin/bash
+for argument; do
+  [[ $argument != base_results_dir=* ]] || results=${argument#*=}
+  [[ $argument != training.trainer.num_nodes=* ]] || nodes=${argument#*=}
+  [[ $argument != cluster.partition=* ]] || partition=${argument#*=}
+done
+mkdir -p "$results/run"
+log=$results/run/log-nemo_%j.out
+sbatch --nodes="$nodes" --partition="$partition" --output="$log" --wrap='echo "train_step_timing in s: [2.0, 4.0]"' CHANGE
+"""
+
+
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str = "") -> None:
+    monkeypatch.chdir(tmp_path)
+    repository = tmp_path / "install/NeMo-Framework-Launcher__599ecfcbbd64fd2de02f2cc093b1610d73854022"
+    python = Path(f"{repository}-venv/bin/python")
+    repository.mkdir(parents=True)
+    python.parent.mkdir(parents=True)
+    python.write_text(NEMO.replace("CHANGE", change))
+    python.chmod(0o755)
+
+
+MEGATRON = inline("megatron", "NeMoLauncher", "", "num_nodes = 2")
+
+
+def test_nemos_launcher_submits_a_job_that_is_followed(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
+) -> None:
+    launcher(tmp_path, monkeypatch)
+    assert main(["run", *files(MEGATRON)]) == 0, capfd.readouterr()
+    report, folder = report_of(tmp_path)
+    (test,) = report["scenario"]["tests"]
+    assert test["verdict"] == "pass"
+    assert list(folder.glob("megatron/0/run/log-nemo_*.out"))
+    assert "step time, mean" in json.dumps(report)
+
+
+def test_a_launcher_that_submits_nothing_is_named(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
+) -> None:
+    launcher(tmp_path, monkeypatch, ">/dev/null")
+    assert main(["run", *files(MEGATRON)]) == 3
+    said = capfd.readouterr()
+    assert "generated_command.sh: printed no job id. Hint: read stdout.txt next to it" in said.out + said.err
