@@ -36,7 +36,7 @@ WITH_TORCH = $(if $(wildcard .venv-gpu-suite/.stamp),SLIPWAY_GPU_SUITE=.venv-gpu
 
 test: setup-test ## All checks and tests; those of `make test-gpu-suite` if its environment is there
 	@$(MAKE) --no-print-directory check
-	@$(WITH_TORCH) .venv-test/bin/python -m pytest -n 3 --dist loadgroup
+	@$(WITH_TORCH) .venv-test/bin/python -m pytest -n 4 --dist loadgroup
 
 # Without root, hosts, Slurm, CDK or generated files.
 QUICK := $(wildcard tests/slipway/test_check_rules.py tests/slipway/test_check_schema.py tests/slipway/test_*settings.py \

@@ -1,8 +1,8 @@
-"""How the whole suite is spread over processes (`make test`: pytest -n 3 --dist loadgroup), and its closing line.
+"""How the whole suite is spread over processes (`make test`: pytest -n 4 --dist loadgroup), and its closing line.
 
 Three groups take most of the time, and each runs in one process, one test after another: the node scripts' (whose bash
 coverage is summed up at their end), what boots a fleet or looks for what a rehearsal left, and acceptance's runs on a
-Slurm of its own. The last one waits most of its time: three processes keep two cores busy. Each other module stays
+Slurm of its own. All three wait half of their time: four processes keep two cores busy. Each other module stays
 whole in one process as well, so that its fixtures are made once.
 """
 
