@@ -48,12 +48,17 @@ class Command(TyperCommand):
     """A command that notes its name and whether `--json` was given, before wrong arguments end it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        tolerant = type(ctx)(self, parent=ctx.parent, resilient_parsing=True, ignore_unknown_options=True)
-        values, _, _ = self.make_parser(tolerant).parse_args(list(args))
+        values = self.values_of(ctx, args)
         if isinstance(ctx.obj, Request):
             ctx.obj.command = ctx.info_name or ""
             ctx.obj.as_json = bool(values.get("as_json"))
         return super().parse_args(ctx, args)
+
+    def values_of(self, ctx: Any, args: list[str]) -> dict[str, Any]:
+        """Return the arguments and options in `args`, wrong ones left out."""
+        tolerant = type(ctx)(self, parent=ctx.parent, resilient_parsing=True, ignore_unknown_options=True)
+        values: dict[str, Any] = self.make_parser(tolerant).parse_args(list(args))[0]
+        return values
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -66,18 +71,11 @@ class NodeCommand(Command):
     """A command of `[NODE] -- COMMAND...`: the first word after `--` is never the node."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        before, mark, after = _split(args)
-        if mark:
-            tolerant = type(ctx)(self, parent=ctx.parent, resilient_parsing=True, ignore_unknown_options=True)
-            values, _, _ = self.make_parser(tolerant).parse_args(list(before))
-            args = [*before, *mark, *([] if isinstance(values.get("node"), str) else [""]), *after]
+        if "--" in args:
+            at = args.index("--")
+            node = [] if isinstance(self.values_of(ctx, args[:at]).get("node"), str) else [""]
+            args = [*args[: at + 1], *node, *args[at + 1 :]]
         return super().parse_args(ctx, args)
-
-
-def _split(args: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return the words before `--`, itself, and the words after it."""
-    at = args.index("--") if "--" in args else len(args)
-    return args[:at], args[at : at + 1], args[at + 1 :]
 
 
 class Group(TyperGroup):

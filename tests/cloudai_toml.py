@@ -1,7 +1,15 @@
-"""Tests of a scenario of CloudAI as TOML, which several tests write."""
+"""Tests of a scenario of CloudAI as TOML, which several tests write, and the srun that runs them."""
 
 from __future__ import annotations
 
+SRUN = """#!/bin/bash
+arguments=()
+for argument in "$@"; do
+  [[ $argument == --container-* || $argument == --no-container-* ]] || arguments+=("$argument")
+done
+exec /usr/bin/srun "${arguments[@]}"
+"""
+"""Stands in for srun with pyxis: the program runs on the node."""
 _TEST = """
 [[Tests]]
 id = "{id}"

@@ -12,6 +12,7 @@ from acceptance_runs import REPOSITORY, LoopbackSlurm
 from acceptance.cli import main
 from acceptance.cloudai import load
 from acceptance.cloudai.own import own_results
+from tests.cloudai_toml import SRUN
 
 SYSTEM = """name = "s"
 scheduler = "{scheduler}"
@@ -24,14 +25,7 @@ extra_sbatch_args = ["--no-requeue"]
 [[partitions]]
 name = "train"
 """
-# Stand-ins on the node: an srun without pyxis' options, and the page's program, which prints its words.
-SRUN = """#!/bin/bash
-arguments=()
-for argument in "$@"; do
-  [[ $argument == --container-* || $argument == --no-container-* ]] || arguments+=("$argument")
-done
-exec /usr/bin/srun "${arguments[@]}"
-"""
+# Stands in for the page's program: it prints its words.
 PROGRAM = """#!/bin/bash
 printf '<%s>' "$@"
 printf '\\nthroughput: %s GB/s\\nall good\\n' "${3#--size=}"

@@ -19,7 +19,7 @@ import pytest
 from acceptance_runs import HERE, REPOSITORY, LoopbackSlurm
 
 from acceptance.cli import main
-from tests.cloudai_toml import bash, bash_file, inline
+from tests.cloudai_toml import SRUN, bash, bash_file, inline
 
 pytestmark = pytest.mark.hosts
 
@@ -37,14 +37,7 @@ name = "train"
   name = "rack"
   nodes = ["gpu-[3-4]"]
 """
-# Stand-ins on the nodes: an srun without pyxis' options, and a program with the long options of NcclTest.
-SRUN = """#!/bin/bash
-arguments=()
-for argument in "$@"; do
-  [[ $argument == --container-* || $argument == --no-container-* ]] || arguments+=("$argument")
-done
-exec /usr/bin/srun "${arguments[@]}"
-"""
+# A stand-in on the nodes with the long options of NcclTest.
 PROGRAM = """#!/bin/bash
 arguments=()
 while (($#)); do
@@ -300,7 +293,8 @@ def test_a_signal_cancels_the_jobs_of_the_scenario_and_no_other(
     assert report["verdict"] == "error"
     assert main(["run", "--resume", str(folder)]) == 3  # the jobs were cancelled; nothing is submitted again
     report, _ = report_of(tmp_path)
-    assert verdicts(report) == {"long": "fail", "after": "fail"}
+    # Slurm ends `after` by its own cancellation, or before that because what it waits for was cancelled.
+    assert verdicts(report) in ({"long": "fail", "after": "fail"}, {"long": "fail", "after": "skipped"})
     assert "someone cancelled the job" in report["scenario"]["tests"][0]["cause"]
     capfd.readouterr()
 
