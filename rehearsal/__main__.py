@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -9,4 +10,10 @@ os.umask(0o022)  # the hosts' services read files of other users; a hardened roo
 
 from rehearsal.engine.main import main  # noqa: E402 (modules that are imported may make files)
 
-sys.exit(main(sys.argv[1]))
+code = main(sys.argv[1])
+for stream in (sys.stdout, sys.stderr):
+    with contextlib.suppress(OSError):  # a closed terminal
+        stream.flush()
+# The namespaces end with this process. Python's own end would free the embedded AWS for seconds, and could wait for a
+# lock that a thread holds.
+os._exit(code)

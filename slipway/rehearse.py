@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import shutil
 import signal
@@ -312,17 +313,18 @@ def _run_engine(options: Rehearsal, work: Path, keeper: Keeper | None, hand_back
     previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     interrupted = False
     try:
-        code = _wait(process, work, keeper, hand_back) if options.shell or keeper else process.wait()
+        _wait(process, work, keeper, hand_back)
     except KeyboardInterrupt:
         interrupted = True
-        code = _stop(process)
+        _stop(process)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
         if not options.cloud_only:
             _remove_groups(work)
-    if (work / END_FILE).exists():
-        return code
+    end = work / END_FILE
+    if end.exists() and (code := end.read_text(encoding="ascii")):
+        return int(code)
     if keeper and (said := (work / ENGINE_LOG).read_text(encoding="utf-8", errors="replace")):
         print(said, file=sys.stderr)
     reason = "interrupted" if interrupted else "the rehearsal was ended from outside, before its end (out of memory?)"
@@ -343,7 +345,7 @@ def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _stop(process: subprocess.Popen[bytes]) -> int:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     """Ask the engine to stop and wait a bounded time, then kill it; a second Ctrl-C kills it at once."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: process.kill())  # no exception, which could skip the wait
@@ -352,17 +354,18 @@ def _stop(process: subprocess.Popen[bytes]) -> int:
             process.stdin.write(b".")  # the engine knows that this process lives and removes the folders
             process.stdin.close()
     try:
-        return process.wait(timeout=GRACE_S)
+        process.wait(timeout=GRACE_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait()
+        process.wait()
 
 
 def _remove_groups(work: Path) -> None:
     """Remove the control groups that a killed engine left; its processes have ended or are about to."""
     name = GROUP_PREFIX + work.name.removeprefix(WORK_PREFIX)
     deadline = time.monotonic() + 5
-    for top in Path("/sys/fs/cgroup").rglob(name):
+    # os.walk passes over the groups of other rehearsals that go while it looks.
+    for top in [Path(at, name) for at, names, _ in os.walk("/sys/fs/cgroup") if name in names]:
         while top.exists() and time.monotonic() < deadline:
             for folder, _, _ in os.walk(top, topdown=False):
                 with contextlib.suppress(OSError):
@@ -374,10 +377,17 @@ def _remove_groups(work: Path) -> None:
 # ---- a shell on the head node, a kept cluster ----
 
 
-def _wait(process: subprocess.Popen[bytes], work: Path, keeper: Keeper | None, hand_back: Callable[[], None]) -> int:
-    """Wait for the engine; when it offers a shell on the head node or to keep the cluster, do that."""
-    offer = work / SHELL_FILE
+def _wait(process: subprocess.Popen[bytes], work: Path, keeper: Keeper | None, hand_back: Callable[[], None]) -> None:
+    """Wait for the engine; when it offers a shell on the head node or to keep the cluster, do that.
+
+    What has not ended GRACE_S after the engine wrote its result is killed.
+    """
+    offer, end, deadline = work / SHELL_FILE, work / END_FILE, math.inf
     while process.poll() is None:
+        if time.monotonic() > deadline:
+            process.kill()
+        if deadline == math.inf and end.exists():
+            deadline = time.monotonic() + GRACE_S
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=POLL_S)
         if keeper:
@@ -387,4 +397,3 @@ def _wait(process: subprocess.Popen[bytes], work: Path, keeper: Keeper | None, h
                 kept.enter(process.pid, json.loads(offer.read_text(encoding="utf-8")))
             finally:
                 offer.unlink(missing_ok=True)  # the engine goes on
-    return process.wait()

@@ -31,6 +31,7 @@ MEASURE = (
     """max(rows, key=lambda row: row["size"])["measured_busbw_gb_per_s"], "GB/s")'"""
 )
 SITE_PARTS = REPOSITORY / "tests/stacks/site-parts.yaml"
+END_S = 60  # from the result to the end of the last process
 LIMIT_S = 600  # of a rehearsal: two at once take four minutes next to the other tests on two busy cores
 
 pytestmark = [pytest.mark.road, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -239,13 +240,14 @@ def _use_a_shell(settings: Path, output: Path) -> float:
         # The word is complete only in the output, not in the echo of the command.
         os.write(terminal, b"srun --nodes=2 hostname | sort; echo jobs' 'ended; sleep 100\n")
         assert "train-st-gpu-2" in _read(terminal, "jobs ended", 180)
-        os.write(terminal, b"\x03")  # Ctrl-C ends the command, not the rehearsal
+        _press_ctrl_c(terminal)  # it ends the command, not the rehearsal
         os.write(terminal, f"{MEASURE}\n".encode())
         measured = re.search(r"measured: accepted ([0-9.]+)", _read(terminal, " GB/s\r", 120))
         assert measured
         os.write(terminal, b"id --user --name; exit\n")
         assert "Traceback" not in _read(terminal, "[RESULT] SUCCESS", 300)  # the hosts are ended before it
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert "Traceback" not in _read_to_the_end(terminal)
+        assert _exit_code(pid) == 0
     except BaseException:
         _end(pid, terminal)
         raise
@@ -302,13 +304,50 @@ def _read(terminal: int, word: str, limit_s: float) -> str:
     """What comes from a terminal, up to a word or the end."""
     text, deadline = "", time.monotonic() + limit_s
     while word not in text and time.monotonic() < deadline:
-        if select.select([terminal], [], [], 1.0)[0]:
-            try:
-                text += os.read(terminal, 65536).decode(errors="replace")
-            except OSError:
-                break
+        part = _part(terminal)
+        if part is None:
+            break
+        text += part
     assert word in text, text[-3000:]
     return text
+
+
+def _part(terminal: int) -> str | None:
+    """What comes from a terminal within a second; None at its end."""
+    if not select.select([terminal], [], [], 1.0)[0]:
+        return ""
+    try:
+        return os.read(terminal, 65536).decode(errors="replace") or None
+    except OSError:
+        return None
+
+
+def _read_to_the_end(terminal: int) -> str:
+    """Read the rest, as a terminal does, until no process has it open. The test fails with those that still have it."""
+    text, deadline = "", time.monotonic() + END_S
+    while (part := _part(terminal)) is not None:
+        text += part
+        if time.monotonic() > deadline:
+            processes = subprocess.run(["ps", "-eo", "pid,ppid,stat,wchan:30,tty,args"], capture_output=True, text=True)
+            pytest.fail(f"the terminal is still open {END_S} s after the result:\n{text}\n{processes.stdout}")
+    return text
+
+
+def _exit_code(pid: int) -> int:
+    deadline = time.monotonic() + END_S
+    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+        assert time.monotonic() < deadline, Path(f"/proc/{pid}/stack").read_text(encoding="utf-8")
+        time.sleep(0.1)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+def _press_ctrl_c(terminal: int) -> None:
+    """Press it until there is a prompt: bash loses one that comes while it starts the command."""
+    text, deadline = "", time.monotonic() + 30
+    while "ubuntu@head" not in text:
+        assert time.monotonic() < deadline, text
+        os.write(terminal, b"\x03")
+        text += _part(terminal) or ""
 
 
 def _end(pid: int, terminal: int) -> None:
