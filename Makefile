@@ -31,6 +31,9 @@ rehearse: ## The whole deployment on this machine (SETTINGS=clusters/rehearsal.y
 	@tools/setup.sh deploy pcluster rehearsal hosts
 	@trap 'tools/setup.sh hand-back' EXIT; .venv/bin/slipway rehearse $(call quoted,$(SETTINGS))
 
+# Where it is set, each of the tests' thousands of processes would compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # .ci/run makes the environment of torch before; without it the tests with torch are not collected.
 WITH_TORCH = $(if $(wildcard .venv-gpu-suite/.stamp),SLIPWAY_GPU_SUITE=.venv-gpu-suite/bin/python)
 
