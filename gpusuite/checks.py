@@ -11,10 +11,13 @@ from gpusuite.judgement import Check
 from gpusuite.smi import POWER_CAP, Sample, slowdowns
 
 Results = Mapping[int, Mapping[str, Any]]  # of one stage, by GPU
+# What GPUs must share for the same bytes: model, multiprocessors, and in a fleet the versions of torch and CUDA.
+Kind = tuple[Any, ...]
 DROOP_FAIL, DROOP_WARN = 0.10, 0.05  # loss of speed from the first to the last fifth under load
 _SLOWDOWN_SHARE = 0.05  # of the samples: one short thermal event is no failure
 _LOW_POWER = 0.5  # of the card's limit, under full load
 _TESTED = 0.5  # of the free memory that the pattern test must reach
+_NAMED = 8  # GPUs in the line of those that have no peer
 
 
 def check_stage(stage: str, results: Results, label: Callable[[int], str]) -> list[Check]:
@@ -32,7 +35,10 @@ def check_stage(stage: str, results: Results, label: Callable[[int], str]) -> li
         for kind, outcome, text in of_one(result) if of_one else ():
             checks.append(Check(stage, outcome, f"{label(gpu)}: {text}", gpu, kind=kind))
     if stage == "screen":
-        checks += vote({gpu: result["hashes"] for gpu, result in done.items()}, label)
+        groups: dict[Kind, dict[int, Mapping[str, str]]] = defaultdict(dict)
+        for gpu, result in done.items():
+            groups[str(result.get("model", "")), result.get("multiprocessors", 0)][gpu] = result["hashes"]
+        checks += vote_by_kind(groups, label)
     if not checks and done:
         checks.append(Check(stage, "pass", f"{stage}: right on {len(done)} GPU{'s' * (len(done) > 1)}"))
     return checks
@@ -153,8 +159,19 @@ def droop(windows: Sequence[float]) -> float | None:
     return 1 - median(steady[-fifth:]) / median(steady[:fifth])
 
 
+def vote_by_kind(groups: Mapping[Kind, Mapping[int, Mapping[str, str]]], label: Callable[[int], str]) -> list[Check]:
+    """Vote within each kind of GPU: others may differ bit for bit without a fault. One line names who has no peer."""
+    checks = [check for hashes in groups.values() for check in vote(hashes, label)]
+    alone = [f"{label(gpu)} ({kind[0]})" for kind, hashes in groups.items() if len(hashes) == 1 for gpu in hashes]
+    if alone:
+        names = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED} more" if len(alone) > _NAMED else "")
+        message = f"corruption screen: compared with no other GPU of the same model and size: {names}"
+        checks.append(Check("screen", "no limit", message))
+    return checks
+
+
 def vote(hashes: Mapping[int, Mapping[str, str]], label: Callable[[int], str]) -> list[Check]:
-    """Compare the results of GPUs of one model bit for bit. The majority is right; without one all are suspects."""
+    """Compare the results of GPUs of one kind bit for bit. The majority is right; without one all are suspects."""
     accused: dict[int, list[str]] = defaultdict(list)
     split: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for product in sorted({name for found in hashes.values() for name in found}):

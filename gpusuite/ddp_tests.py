@@ -42,6 +42,9 @@ COLLECTIVES = {
     "sendrecv": ("send and receive", "data"),
 }
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_ITERS, _STEPS = (50, 20), (40, 20)  # without and with --quick
+_QUICK_SIZE = 1 << 30  # larger ones are left out with --quick
+FAULTS = ("wrong", "loss", "hang")
 
 
 class Group:
@@ -86,15 +89,22 @@ class Group:
         where = f"ranks {', '.join(map(str, missing))} did not arrive" if missing else "all ranks arrived, and wait"
         end(f"{name} did not end within {self.timeout_s:.0f} s on rank {self.rank.rank}: {where}")
 
-    def sum_of(self, value: float) -> float:
-        """The sum of a number over all ranks."""
-        total = self.torch.tensor([value], dtype=self.torch.float64, device=self.device)
-        self.distributed.all_reduce(total)
-        return float(total)
+    def of_each(self, value: float) -> list[float]:
+        """The number that each rank has given, by rank."""
+        values = self.torch.zeros(self.rank.world, dtype=self.torch.float64, device=self.device)
+        values[self.rank.rank] = value
+        self.distributed.all_reduce(values)
+        return [float(one) for one in values.tolist()]
+
+    def say_of_each(self, what: str, texts: Sequence[str]) -> None:
+        """Print a line for each rank, with its node; on rank 0."""
+        for rank, text in enumerate(texts if self.rank.rank == 0 else ()):
+            node = self._store.get(f"init/{rank}").decode()
+            reports.say("DDP", f"rank {rank} on {node}: {what}: {text}")
 
     def wait(self) -> None:
         """Wait for the device and for all ranks."""
-        self.sum_of(0)
+        self.of_each(0)
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
 
@@ -108,8 +118,11 @@ def end(why: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the test that the flags ask for, on the rank that the launcher has given."""
     arguments = _parser().parse_args(argv)
+    arguments.iters = arguments.iters or _ITERS[arguments.quick]
+    arguments.steps = arguments.steps or _STEPS[arguments.quick]
     try:
         rank, sizes, names = find_rank(os.environ), _sizes(arguments), _collectives(arguments.collectives)
+        _check_fault(arguments.inject, rank)
     except (LaunchError, ValueError) as error:
         return reports.wrong_use(str(error))
     if arguments.all and arguments.report_name:
@@ -149,9 +162,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--iters",
         type=reports.whole(1, 1_000_000),
-        default=50,
         metavar="N",
-        help="collectives of each size (default: 50)",
+        help=f"collectives of each size (default: {_ITERS[0]}, with --quick {_ITERS[1]})",
     )
     parser.add_argument(
         "--numel",
@@ -160,7 +172,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="fp32 elements (default: 2000000)",
     )
-    parser.add_argument("--sizes", metavar="LIST", help="bytes to measure instead of --numel: 1M,64M,1G")
+    parser.add_argument(
+        "--sizes", metavar="LIST", help="bytes to measure instead of --numel: 1M,64M,1G; --quick takes 1G at most"
+    )
     names = f"which to measure, separated by commas: {','.join(COLLECTIVES)} (default: all_reduce)"
     parser.add_argument("--collectives", default="all_reduce", metavar="LIST", help=names)
     parser.add_argument("--train-smoke", action="store_true", help="train a small network instead of collectives")
@@ -170,9 +184,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--epochs", type=reports.whole(1, 1_000_000), default=1, metavar="N", help="epochs of training (default: 1)"
     )
-    parser.add_argument(
-        "--steps", type=reports.whole(1, 1_000_000), default=40, metavar="N", help="steps an epoch (default: 40)"
-    )
+    steps = f"steps an epoch (default: {_STEPS[0]}, with --quick {_STEPS[1]})"
+    parser.add_argument("--steps", type=reports.whole(1, 1_000_000), metavar="N", help=steps)
     parser.add_argument(
         "--batch-size", type=reports.whole(1, 1_000_000), default=64, metavar="N", help="samples a rank (default: 64)"
     )
@@ -201,7 +214,7 @@ def _sizes(arguments: argparse.Namespace) -> list[int]:
         if match is None or int(match[1]) * _UNITS[match[2]] < 4:
             raise ValueError(f"--sizes {arguments.sizes}: {text!r} is no size of 4 bytes or more. Hint: 1M,64M,1G")
         found.append(int(match[1]) * _UNITS[match[2]])
-    return found
+    return [size for size in found if size <= _QUICK_SIZE] or [min(found)] if arguments.quick else found
 
 
 def _collectives(text: str) -> list[str]:
@@ -213,6 +226,15 @@ def _collectives(text: str) -> list[str]:
             f"--collectives {text}: {wrong[0]!r} is not one of the collectives. Hint: {','.join(COLLECTIVES)}"
         )
     return [name for name in COLLECTIVES if name in names]
+
+
+def _check_fault(text: str, rank: Rank) -> None:
+    """Raise ValueError for a fault that no rank would have. Without a launcher torchrun is still to be started."""
+    kind, _, number_of = text.partition(":")
+    known = kind in FAULTS and number_of.isdigit()
+    if text and (not known or (rank.launcher != "none" and int(number_of) >= rank.world)):
+        rule = f"must be KIND:RANK, with KIND one of {', '.join(FAULTS)} and RANK one of the ranks"
+        raise ValueError(f"--inject {text}: {rule}. Hint: wrong:0")
 
 
 def _run(arguments: argparse.Namespace, rank: Rank, collectives: Sequence[tuple[str, int]]) -> int:
@@ -296,10 +318,9 @@ def _measured(arguments: argparse.Namespace, group: Group, name: str, size: int)
                 one.receive[one.receive.numel() // 2] += 1
             wrong += int(not torch.equal(one.receive, one.expected))
         one.receive.fill_(1e-30)  # never infinite, whatever the number of iterations
-        seconds = _timed(group, one.run, arguments.iters)
-        wrong_ranks = [other for other in range(world) if group.sum_of(float(wrong > 0 and rank == other))]
-        total = int(group.sum_of(wrong))
-    moved = 4 * max(one.send.numel(), one.receive.numel())
+        times = _timed(group, one.run, arguments.iters)
+        wrong_of = [int(count) for count in group.of_each(wrong)]
+    moved, seconds = 4 * max(one.send.numel(), one.receive.numel()), max(times)
     algorithm = moved / seconds / 1e9
     row = {
         "collective": name,
@@ -309,18 +330,21 @@ def _measured(arguments: argparse.Namespace, group: Group, name: str, size: int)
         "time_us": seconds * 1e6,
         "algbw_gb_per_s": algorithm,
         "busbw_gb_per_s": algorithm * bus_factor(name, world),
-        "wrong": total,
-        "wrong_ranks": wrong_ranks,
-        "ok": total == 0,
+        "wrong": sum(wrong_of),
+        "wrong_ranks": [other for other in range(world) if wrong_of[other]],
+        "ok": not any(wrong_of),
     }
     if rank == 0:
         text = f"{row['time_us']:.1f} us, bus bandwidth {number(row['busbw_gb_per_s'])} GB/s"
         reports.say("DDP", f"{name} world={world} numel={row['numel']} bytes={moved} {text} ok={row['ok']}")
+    if arguments.verbose:
+        counts = [f"{1e6 * times[of]:.1f} us, {wrong_of[of]} of {arguments.iters} checks wrong" for of in range(world)]
+        group.say_of_each(f"{name} of {moved} bytes", counts)
     return row
 
 
-def _timed(group: Group, run: Callable[[], Any], iterations: int) -> float:
-    """Seconds of one collective, back to back: five to warm up, then the slowest rank's average."""
+def _timed(group: Group, run: Callable[[], Any], iterations: int) -> list[float]:
+    """Seconds of one collective, back to back: five to warm up, then the average of each rank."""
     elapsed = 0.0
     for repeats in (5, iterations):
         group.wait()
@@ -330,21 +354,19 @@ def _timed(group: Group, run: Callable[[], Any], iterations: int) -> float:
         if group.device.type == "cuda":
             group.torch.cuda.synchronize(group.device)
         elapsed = (time.perf_counter() - started) / repeats
-    slowest = group.torch.tensor([elapsed], dtype=group.torch.float64, device=group.device)
-    group.distributed.all_reduce(slowest, op=group.distributed.ReduceOp.MAX)
-    return float(slowest)
+    return group.of_each(elapsed)
 
 
 def _training(arguments: argparse.Namespace, group: Group, mode: str) -> _Tested:
     from gpusuite.distributed_training import train
 
-    steps = min(arguments.steps, 40) if arguments.quick else arguments.steps
     rate = 0.0 if arguments.inject.startswith("loss:") else 1e-3
     with group.phase(f"{mode} training"):
-        found = train(group.device, mode, arguments.epochs, steps, arguments.batch_size, rate)
-        finite = group.sum_of(float(not found["gradients_finite"])) == 0
-        spread = group.sum_of(float(found["checksum"])) / group.rank.world - found["checksum"]
-        equal = group.sum_of(abs(spread)) == 0
+        found = train(group.device, mode, arguments.epochs, arguments.steps, arguments.batch_size, rate)
+        finite = not any(group.of_each(float(not found["gradients_finite"])))
+        checksums = group.of_each(found["checksum"])
+        equal = all(checksum == checksums[0] for checksum in checksums)
+    losses = found.pop("losses")
     why = [
         text
         for wrong, text in (
@@ -356,9 +378,13 @@ def _training(arguments: argparse.Namespace, group: Group, mode: str) -> _Tested
     ]
     found.update(mode=mode, gradients_finite=finite, weights_equal=equal, ok=not why, why="; ".join(why))
     if group.rank.rank == 0:
-        losses = f"start_loss={found['start_loss']:.5f} end_loss={found['end_loss']:.5f} improved={found['improved']}"
-        text = f"{mode} training world={group.rank.world} {losses} weights_equal={equal} ok={not why}"
+        ends = f"start_loss={found['start_loss']:.5f} end_loss={found['end_loss']:.5f} improved={found['improved']}"
+        text = f"{mode} training world={group.rank.world} {ends} weights_equal={equal} ok={not why}"
         reports.say("DDP", text)
+        for step, loss in enumerate(losses if arguments.verbose else ()):
+            reports.say("DDP", f"{mode} training step {step}: loss {loss:.5f}")
+    if arguments.verbose:
+        group.say_of_each(f"{mode} training", [f"checksum {one:.9g}" for one in checksums])
     return found, [f"{mode} training: {found['why']}"] if why else []
 
 

@@ -12,9 +12,10 @@ from gpusuite.training import SEED, improved, train_step
 
 
 def train(device: Any, mode: str, epochs: int, steps: int, batch: int, rate: float) -> dict[str, Any]:
-    """Train with each rank's own data; return losses averaged over the ranks, and a checksum of the weights.
+    """Train with each rank's own data; return each step's loss averaged over the ranks, and a checksum of the weights.
 
-    With FSDP the weights are sharded: the checksum is of the output for common inputs, which all ranks must agree on.
+    samples: of each rank. With FSDP the weights are sharded: the checksum is of the output for common inputs, which all
+    ranks must agree on.
     """
     seeded(SEED)
     teacher, student = (network.to(device) for network in teacher_student())
@@ -32,8 +33,10 @@ def train(device: Any, mode: str, epochs: int, steps: int, batch: int, rate: flo
         checksum = float(student(common).double().sum())
     return {
         "steps": epochs * steps,
+        "samples": epochs * steps * batch,
         "start_loss": losses[0],
         "end_loss": losses[-1],
+        "losses": losses,
         "improved": improved(losses[0], losses[-1]),
         "gradients_finite": finite,
         "checksum": checksum,

@@ -23,7 +23,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from gpusuite import reports
-from gpusuite.checks import vote
+from gpusuite.checks import Kind, vote_by_kind
 from gpusuite.judgement import Check, judge, judge_nodes
 from gpusuite.readings import pair_readings, readings_of
 
@@ -34,7 +34,7 @@ _LARGEST = 64 << 20  # bytes of one report; that of 8 GPUs has some hundred thou
 def main(argv: Sequence[str] | None = None) -> int:
     """Read every report of gpu_tests.py below a directory and judge them together."""
     parser = argparse.ArgumentParser(description="Judge the reports of many nodes together.")
-    reports.add_common(parser, REPORT)
+    reports.add_common(parser, REPORT, measures=False)
     parser.add_argument("directory", type=Path, metavar="DIR", help="with the nodes' reports, in any depth")
     parser.add_argument(
         "--expect-nodes", type=reports.whole(0, 1_000_000), metavar="N", help="fewer reports are a failure"
@@ -115,7 +115,7 @@ def judge_fleet(found: Sequence[Mapping[str, Any]]) -> list[Check]:
 def _votes(found: Sequence[Mapping[str, Any]]) -> list[Check]:
     """Compare the corruption screen's hashes over all nodes, for GPUs of one model, size and software."""
     labels: list[str] = []
-    groups: dict[tuple[Any, ...], dict[int, Mapping[str, str]]] = defaultdict(dict)
+    groups: dict[Kind, dict[int, Mapping[str, str]]] = defaultdict(dict)
     for report in found:
         gpus = {gpu["index"]: gpu for gpu in report["gpus"]}
         versions = tuple(report["environment"].get(name) for name in ("torch", "cuda"))
@@ -123,11 +123,8 @@ def _votes(found: Sequence[Mapping[str, Any]]) -> list[Check]:
             gpu = gpus[int(index)]
             groups[(gpu["name"], result["multiprocessors"], *versions)][len(labels)] = result["hashes"]
             labels.append(f"{report['node']} gpu {index} ({gpu['bus']})")
-    return [
-        replace(check, gpu=None)  # the number of a GPU in the fleet is no index
-        for hashes in groups.values()
-        for check in vote(hashes, lambda number: labels[number])
-    ]
+    checks = vote_by_kind(groups, lambda number: labels[number])
+    return [replace(check, gpu=None) for check in checks]  # the number of a GPU in the fleet is no index
 
 
 if __name__ == "__main__":

@@ -98,6 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for gpu in run.gpus:
         reports.say("ENV", f"{gpu} {gpu.name}, {gpu.memory_bytes >> 20} MiB, {gpu.uuid}")
     reports.say("ENV", f"cuda_device_count {len(run.gpus)}")
+    if run.gpus and fault and fault[1] not in [gpu.index for gpu in run.gpus]:
+        return reports.wrong_use(
+            f"--inject {arguments.inject}: there is no GPU {fault[1]}. Hint: 0 to {len(run.gpus) - 1}"
+        )
     run.checks += _enough(len(run.gpus), arguments.expect_gpus)
     if run.gpus and reports.unfit():
         return reports.EXIT_ENVIRONMENT
@@ -180,13 +184,13 @@ def _stage(run: Run, workers: Workers, stage: str, fault: tuple[str, int] | None
     basis = Options(arguments.quick, arguments.cpu_devices is not None, stress_s if stage == "stress" else 0.0)
     chosen = run.gpus[:1] if stage == "peers" else run.gpus
     options = {gpu.index: with_fault(basis, fault, gpu.index) for gpu in chosen}
-    timeout_s = STAGES[stage][0 if arguments.quick else 1] + basis.seconds
+    timeout_s = STAGES[stage][0 if arguments.quick else 1] + 1.01 * basis.seconds  # a window may begin at the end
 
     def measure(gpus: Sequence[int]) -> dict[int, dict[str, Any]]:
         return workers.run(stage, {gpu: options[gpu] for gpu in gpus}, timeout_s)
 
     if stage == "stress":
-        with watched(1.0) as samples:
+        with watched(max(1.0, basis.window_s)) as samples:
             results = measure(list(options))
         run.samples = samples
     else:

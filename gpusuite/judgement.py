@@ -39,16 +39,16 @@ class Check:
 def judge(readings: Sequence[Reading]) -> list[Check]:
     """Compare each metric with the limits of the GPU model, and each GPU with its peers."""
     checks: list[Check] = []
-    for (model, metric), same in _grouped(readings).items():
+    for (model, _, metric), same in _grouped(readings).items():
         checks += _with_limit(find_limit(model, metric), metric, same)
         checks += _with_peers(metric, same)
     return checks
 
 
 def judge_nodes(readings: Sequence[Reading]) -> list[Check]:
-    """Compare the nodes: the median of each node's GPUs with the other nodes', by metric. Needs three nodes."""
+    """Compare the nodes: the median of each node's GPUs of one kind with the other nodes', by metric. Needs three."""
     checks = []
-    for (_, metric), same in _grouped(readings).items():
+    for (_, _, metric), same in _grouped(readings).items():
         by_node: dict[str, list[Reading]] = defaultdict(list)
         for reading in same:
             by_node[reading.node].append(reading)
@@ -81,10 +81,11 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _grouped(readings: Iterable[Reading]) -> dict[tuple[str, str], list[Reading]]:
-    groups: dict[tuple[str, str], list[Reading]] = defaultdict(list)
+def _grouped(readings: Iterable[Reading]) -> dict[tuple[str, int, str], list[Reading]]:
+    """The peers: the same model, number of multiprocessors, and metric."""
+    groups: dict[tuple[str, int, str], list[Reading]] = defaultdict(list)
     for reading in readings:
-        groups[reading.model, reading.metric].append(reading)
+        groups[reading.model, reading.multiprocessors, reading.metric].append(reading)
     return groups
 
 

@@ -14,6 +14,7 @@ FAULTS = {
     "loss": "trains with a learning rate of 0",
     "hang": "never answers",
 }
+_MOST_WINDOWS = 3600  # of a stress test, however long it is: reports stay below 10 MB
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Options:
     tiny: bool = False
     seconds: float = 0.0
     fault: str = ""
+
+    @property
+    def window_s(self) -> float:
+        """Seconds of one figure, and between two samples, of the stress test: an hour or less has one a second."""
+        return max(0.02 if self.tiny else 1.0, self.seconds / _MOST_WINDOWS)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that the worker reads."""

@@ -16,7 +16,10 @@ _MEMORY = {"memory copy": "memory", "memory triad": "memory", "host to device": 
 
 @dataclass(frozen=True)
 class Reading:
-    """One figure; more is better. kind: a key of FLOORS; metric: such as `gemm bf16 8192`; gpu: its index."""
+    """One figure; more is better. kind: a key of FLOORS; metric: such as `gemm bf16 8192`; gpu: its index.
+
+    model and multiprocessors: peers have the same ones.
+    """
 
     node: str
     gpu: int
@@ -26,6 +29,7 @@ class Reading:
     metric: str
     value: float
     unit: str
+    multiprocessors: int = 0
 
     @property
     def where(self) -> str:
@@ -44,8 +48,8 @@ def readings_of(report: Mapping[str, Any]) -> list[Reading]:
     for stage, results in report["stages"].items():
         for index, result in results.items():
             gpu = gpus[int(index)]
-            for kind, metric, value, unit in figures(stage, result):
-                found.append(Reading(report["node"], int(index), gpu["bus"], gpu["name"], kind, metric, value, unit))
+            who, size = (report["node"], int(index), gpu["bus"], gpu["name"]), gpu.get("multiprocessors", 0)
+            found += [Reading(*who, *figure, multiprocessors=size) for figure in figures(stage, result)]
     return found
 
 
@@ -73,6 +77,7 @@ def pair_readings(report: Mapping[str, Any]) -> list[Reading]:
         source, target = gpus[pair["from"]], gpus[pair["to"]]
         bus = f"{source['bus']} to gpu {target['index']} {target['bus']}"
         kind = "peer" if pair["direct"] else "peer through the host"
-        value = pair["gb_per_s"]
-        found.append(Reading(report["node"], pair["from"], bus, source["name"], kind, kind, value, "GB/s"))
+        model = source["name"] if source["name"] == target["name"] else f"{source['name']} to {target['name']}"
+        who, size = (report["node"], pair["from"], bus, model), source.get("multiprocessors", 0)
+        found.append(Reading(*who, kind, kind, pair["gb_per_s"], "GB/s", size))
     return found

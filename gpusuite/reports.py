@@ -24,9 +24,10 @@ EXIT_INTERRUPTED, EXIT_PIPE, EXIT_ENDED = 130, 141, 143
 SUCCESS, FAILURE, SKIPPED = "SUCCESS", "FAILURE", "SKIPPED"
 
 
-def add_common(parser: argparse.ArgumentParser, report_name: str) -> None:
-    """Add the flags that every program has."""
-    parser.add_argument("--quick", action="store_true", help="fewer iterations and steps")
+def add_common(parser: argparse.ArgumentParser, report_name: str, *, measures: bool = True) -> None:
+    """Add the flags that every program has, and `--quick` but for fleet.py, which measures nothing."""
+    if measures:
+        parser.add_argument("--quick", action="store_true", help="fewer iterations, steps and sizes")
     parser.add_argument("--verbose", action="store_true", help="print details")
     where = "write the JSON file here; %%N is the node's name"
     parser.add_argument("--report-dir", type=_directory, metavar="DIR", help=where)

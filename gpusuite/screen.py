@@ -36,8 +36,12 @@ def hashes(device: Any, options: Options) -> dict[str, Any]:
                 text, wrong = _screened(dtype, left, right, device, repeats, options)
                 found[f"{dtype} {number}"] = text
                 differing += wrong
-    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 0
-    return {"hashes": found, "differing": differing, "multiprocessors": multiprocessors, "repeats": repeats}
+    model, multiprocessors = "CPU", 0
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        model, multiprocessors = properties.name, properties.multi_processor_count
+    kind = {"model": model, "multiprocessors": multiprocessors}
+    return {"hashes": found, "differing": differing, **kind, "repeats": repeats}
 
 
 def _screened(dtype: str, left: Any, right: Any, device: Any, repeats: int, options: Options) -> tuple[str, int]:

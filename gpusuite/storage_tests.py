@@ -260,15 +260,14 @@ def parse_fio(text: str, kind: str) -> dict[str, Any]:
 
 def judged(directory: Path, result: dict[str, Any], arguments: argparse.Namespace) -> list[Check]:
     """Compare with the rates that are asked for, and report wrong data."""
-    where, checks = f"{reports.node_name()}: {directory}", []
-    if result["wrong_blocks"]:
-        message = f"{where}: {result['wrong_blocks']} blocks read back differently than they were written"
-        checks.append(Check("storage", "fail", message))
+    where, wrong = f"{reports.node_name()}: {directory}", result["wrong_blocks"]
+    message = f"{where}: {wrong} blocks read back differently than they were written"
+    checks = [Check("storage", "fail" if wrong else "pass", message)]
     for name in ("write", "read"):
         least, value = getattr(arguments, f"least_{name}_gb_per_s"), result[f"{name}_gb_per_s"]
-        if least is not None and not value >= least:
+        if least is not None:
             message = f"{where}: {name} {number(value)} GB/s, expected at least {number(least)}"
-            checks.append(Check("storage", "fail", message))
+            checks.append(Check("storage", "pass" if value >= least else "fail", message))
     if not result["direct_reads"]:
         message = f"{where}: reads went through the page cache: this file system has no direct reads"
         checks.append(Check("storage", "warn", message))

@@ -13,11 +13,11 @@ from gpusuite.timing import seconds
 
 
 def load(device: Any, options: Options) -> dict[str, Any]:
-    """Multiply bf16 matrices for options.seconds; return TFLOP/s by window of about a second.
+    """Multiply bf16 matrices for options.seconds; return TFLOP/s by window of about options.window_s.
 
     bf16 and random data draw the most power; fp8 and fp32 draw less.
     """
-    n, window_s = (64, 0.02) if options.tiny else (8192, 1.0)
+    n, window_s = 64 if options.tiny else 8192, options.window_s
     generator = torch.Generator(device=device).manual_seed(SEED)
     left, right = (torch.randn(n, n, device=device, generator=generator).to(torch.bfloat16) for _ in range(2))
     result = torch.empty_like(left)
@@ -31,5 +31,7 @@ def load(device: Any, options: Options) -> dict[str, Any]:
     while time.monotonic() - started < options.seconds:
         late = time.monotonic() - started > options.seconds / 2
         extra = calls // 2 + 1 if options.fault == "droop" and late else 0
-        windows.append(2 * n**3 * calls / seconds(device, work, calls + extra) / 1e12)
+        took_s = seconds(device, work, calls + extra)
+        windows.append(2 * n**3 * calls / took_s / 1e12)
+        calls = max(1, round(calls * window_s / took_s))  # the first calls may have been slow: windows stay as long
     return {"windows_tflops": windows, "seconds": time.monotonic() - started, "n": n, "dtype": "bf16"}

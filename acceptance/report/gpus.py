@@ -350,10 +350,11 @@ def _missing_parts(node: str, report: Mapping[str, Any], groups: set[tuple[str, 
 def _fleet_tests(report: Mapping[str, Any]) -> list[SuiteTest]:
     """What only the comparison of all nodes shows. The nodes' own failures are in their rows."""
     own = [check for check in report["checks"] if check["name"] != "node" and check["outcome"] in ("warn", "fail")]
+    alone = [check for check in report["checks"] if check["name"] == "screen" and check["outcome"] == "no limit"]
     nodes = f"{len(report['nodes'])} nodes"
-    if not own:
-        return [SuiteTest(nodes, "fleet", "pass", "")]
-    return [SuiteTest(nodes, f"fleet: {check['name']}", str(check["outcome"]), str(check["message"])) for check in own]
+    passed = [] if own else [SuiteTest(nodes, "fleet", "pass", "")]
+    rows = [(f"fleet: {check['name']}", str(check["outcome"]), str(check["message"])) for check in own + alone]
+    return passed + [SuiteTest(nodes, *row) for row in rows]
 
 
 def _figures(report: Mapping[str, Any], checks: list[Mapping[str, Any]]) -> list[GpuFigure]:

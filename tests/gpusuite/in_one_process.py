@@ -16,6 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
+import torch._dynamo  # an optimizer imports it: 5 s of CPU in each process that does
 
 from gpusuite import ddp_tests, stress, worker
 from gpusuite.options import Options

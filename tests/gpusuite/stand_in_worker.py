@@ -1,7 +1,8 @@
 """Stands for gpusuite/worker.py without torch: answers with recorded results, changed for some GPUs.
 
 The file named by STAND_IN has `results` by stage, and `changes`: GPU -> stage -> what happens (`hang`, `die`, `error`,
-`scale` of each figure, `once` for the first time only, `set` of the result's fields).
+`scale` of each figure, `once` for the first time only, `set` of the result's fields). Each answer has the options that
+were asked for.
 """
 
 import json
@@ -39,7 +40,7 @@ def main() -> None:
             result = {"error": how["error"]}
         for row in result.get("gemms", []):
             row["tflops"] *= how.get("scale", 1)
-        result.update(how.get("set", {}))
+        result.update(how.get("set", {}), options=order["options"])
         answer(result)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ PAIRS = [
     if a != b
 ]
 Run = Callable[..., tuple[int, dict[str, Any], str]]
+QUICK = ("--quick",)
 
 
 @pytest.fixture
@@ -51,10 +53,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     plan = tmp_path / "plan.json"
     monkeypatch.setenv("STAND_IN", str(plan))
 
-    def running(changes: dict[int, dict[str, Any]], *flags: str) -> tuple[int, dict[str, Any], str]:
+    def running(
+        changes: dict[int, dict[str, Any]], *flags: str, quick: Sequence[str] = QUICK
+    ) -> tuple[int, dict[str, Any], str]:
         values = {"results": {**RESULTS, "peers": {"pairs": PAIRS}}, "changes": changes}
         plan.write_text(json.dumps(values))
-        code = gpu_tests.main(["--quick", "--report-dir", str(tmp_path / "%N"), *flags])
+        code = gpu_tests.main([*quick, "--report-dir", str(tmp_path / "%N"), *flags])
         report = json.loads((tmp_path / "gpu-7/gpu_tests_result.json").read_text())
         return code, report, capsys.readouterr().out
 
@@ -121,6 +125,36 @@ def test_each_fault_is_the_verdict_of_its_gpu_in_the_report(run: Run, tmp_path: 
     assert {(one.gpu, one.metric) for one in report.gpus.figures if one.outcome == "fail"} >= {(2, "gemm bf16 8192")}
 
 
+def asked(report: dict[str, Any], stage: str) -> list[tuple[bool, float, str]]:
+    """What the worker of each GPU was asked for."""
+    options = [report["stages"][stage][gpu]["options"] for gpu in "0123"]
+    return [(one["quick"], one["seconds"], one["fault"]) for one in options]
+
+
+def test_flags_reach_the_workers(run: Run) -> None:
+    _, report, _ = run({}, "--stages", "stress,train", quick=[])
+    assert report["quick"] is False
+    assert asked(report, "stress") == [(False, 600.0, "")] * 4
+    assert asked(report, "train") == [(False, 0.0, "")] * 4
+    _, report, _ = run({}, "--stages", "stress", "--inject", "droop:2")
+    assert report["quick"] is True
+    assert asked(report, "stress") == [(True, 20.0, "droop" if gpu == 2 else "") for gpu in range(4)]
+    _, report, _ = run({}, "--stages", "stress", "--stress-seconds", "7")
+    assert asked(report, "stress") == [(True, 7.0, "")] * 4
+
+
+def test_verbose_prints_every_check(run: Run) -> None:
+    mixed = {3: {"screen": {"set": {"model": "NVIDIA L4", "hashes": {"bf16 0": "other"}}}}}
+    code, report, out = run(mixed, "--stages", "train,screen")
+    assert (code, "[CHECK]" in out) == (0, False)
+    assert set(report["stages"]) == {"train", "screen"}
+    _, report, out = run(mixed, "--stages", "train,screen", "--verbose")
+    checks = [f"[CHECK] {one['outcome']}: {one['message']}" for one in report["checks"]]
+    assert [line for line in out.splitlines() if line.startswith("[CHECK]")] == checks
+    alone = "compared with no other GPU of the same model and size: gpu-7 gpu 3 (0000:53:00) (NVIDIA L4)"
+    assert checks == ["[CHECK] pass: train: right on 4 GPUs", f"[CHECK] no limit: corruption screen: {alone}"]
+
+
 def test_a_gpu_that_is_slow_once_is_a_warning(run: Run) -> None:
     code, report, out = run({2: {"compute": {"scale": 0.6, "once": True}}}, "--stages", "compute")
     assert code == 0
@@ -185,6 +219,13 @@ def test_a_driver_that_fails_is_no_skipped_test(
         (gpu_tests, ["--stages", "compute,x"], "--stages compute,x: 'x' is no stage. Hint: compute, memory"),
         (gpu_tests, ["--inject", "flip"], "--inject flip: must be KIND:GPU, with KIND one of wrong, flip"),
         (
+            gpu_tests,
+            ["--cpu-devices", "2", "--inject", "flip:2"],
+            "--inject flip:2: there is no GPU 2. Hint: 0 to 1",
+        ),
+        (ddp_tests, ["--inject", "flip:0"], "--inject flip:0: must be KIND:RANK, with KIND one of wrong, loss, hang"),
+        (ddp_tests, ["--inject", "wrong:x"], "--inject wrong:x: must be KIND:RANK"),
+        (
             ddp_tests,
             ["--collectives", "all_reduce,x"],
             "'x' is not one of the collectives. Hint: all_reduce,all_gather",
@@ -213,6 +254,7 @@ def test_wrong_use(program: Any, flags: list[str], said: str, capsys: pytest.Cap
         (gpu_tests, ["--stress-seconds", "-1"], "-1: must be a number above 0"),
         (run_all_tests, ["--cpu-devices", "0"], "0: must be a whole number from 1 to 64"),
         (fleet, [".", "--expect-nodes", "x"], "x: must be a whole number from 0 to"),
+        (fleet, [".", "--quick"], "unrecognized arguments: --quick"),  # it measures nothing
     ],
 )
 def test_flags_that_are_out_of_range(
@@ -372,8 +414,23 @@ def test_the_programs_of_the_suite() -> None:
     quick = parts(GPUS, "--quick", "--verbose", "--expect-gpus", "8")
     assert quick[0].argv[2:] == ["--report-dir", "/r", "--quick", "--verbose", "--expect-gpus", "8"]
     assert "--nproc_per_node=4" in quick[1].argv
-    assert quick[1].argv[-3:] == ["--sizes", "1M,64M,1G", "--iters=20"]
-    assert parts(GPUS)[1].argv[-3:] == ["--sizes", "1M,64M,1G,8G", "--iters=50"]
+    assert {"--quick", "--verbose"} <= set(quick[1].argv)
+    assert quick[1].argv[-2:] == ["--sizes", "1M,64M,1G,8G"]
+    small = [dataclasses.replace(one, memory_bytes=24 << 30) for one in GPUS]
+    assert parts(small)[1].argv[-2:] == ["--sizes", "1M,64M,1G"]
+    passed = parts(GPUS, "--stress-seconds", "7", "--inject", "flip:1", "--cpu-devices", "2")[0]
+    assert passed.argv[4:] == ["--stress-seconds", "7.0", "--inject", "flip:1", "--cpu-devices", "2"]
+    assert passed.timeout_s == parts(GPUS)[0].timeout_s + 7
+
+
+def test_quick_measures_less() -> None:
+    """What ddp_tests.py takes where a flag does not say it."""
+    parse = ddp_tests._parser().parse_args
+    flags = ["--sizes", "1M,1G,8G"]
+    assert ddp_tests._sizes(parse(flags)) == [1 << 20, 1 << 30, 8 << 30]
+    assert ddp_tests._sizes(parse(["--quick", *flags])) == [1 << 20, 1 << 30]
+    assert ddp_tests._sizes(parse(["--quick", "--sizes", "8G,4G"])) == [4 << 30]
+    assert ddp_tests._sizes(parse(["--quick", "--numel", "5"])) == [20]
 
 
 def test_a_part_that_hangs_or_says_nothing_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -431,6 +488,31 @@ def test_the_fleet_names_nodes_gpus_and_corruption(tmp_path: Path, capsys: pytes
     assert "gpu_tests_result.json: cannot be read" in capsys.readouterr().out
 
 
+def test_the_fleet_compares_what_is_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three nodes of one card, and one of another that is slower and has other bytes."""
+    for number in range(4):
+        report = json.loads(json.dumps(RECORDED))
+        report["node"] = f"gpu-{number}"
+        if number == 3:
+            report["gpus"][0].update(name="NVIDIA H200 MIG 1g.18gb", multiprocessors=16)
+            report["stages"]["screen"]["0"].update(multiprocessors=16, hashes={"bf16 0": "other"})
+            for one in report["stages"]["compute"]["0"]["gemms"]:
+                one["tflops"] /= 8
+        (tmp_path / f"{number}.json").write_text(json.dumps(report))
+    flags = ["--report-dir", str(tmp_path / "fleet"), "--report-name", "mine"]
+    assert fleet.main([str(tmp_path), *flags]) == 0
+    assert "[CHECK]" not in capsys.readouterr().out
+    alone = "compared with no other GPU of the same model and size: gpu-3 gpu 0 (0000:00:06) (NVIDIA H200 MIG 1g.18gb)"
+    checks = json.loads((tmp_path / "fleet/mine.json").read_text())["checks"]
+    assert [one["message"] for one in checks if one["name"] == "screen"] == [f"corruption screen: {alone}"]
+    suite = suite_report(tmp_path).gpus
+    assert suite is not None
+    rows = {(one.name, one.verdict, one.cause) for one in suite.tests}
+    assert {("fleet", "pass", ""), ("fleet: screen", "no limit", f"corruption screen: {alone}")} <= rows
+    assert fleet.main([str(tmp_path), "--verbose"]) == 0
+    assert f"[CHECK] no limit: corruption screen: {alone}" in capsys.readouterr().out
+
+
 def test_storage_measures_and_compares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -443,8 +525,16 @@ def test_storage_measures_and_compares(
     assert (result["bytes"], result["wrong_blocks"], result["small_files"]) == (1 << 20, 0, 20)
     assert "fio" not in result
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
-    assert storage_tests.main([*flags, "--least-read-gb-per-s", "9999"]) == 1
-    assert "GB/s, expected at least 9999" in capsys.readouterr().out.splitlines()[-1]
+    assert "[CHECK]" not in capsys.readouterr().out
+    for what in ("write", "read"):
+        assert storage_tests.main([*flags, f"--least-{what}-gb-per-s", "9999"]) == 1
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert f"{what} " in last
+        assert "GB/s, expected at least 9999" in last
+    assert storage_tests.main([*flags, "--verbose", "--least-write-gb-per-s", "1e-5"]) == 0
+    out = capsys.readouterr().out
+    assert f"[CHECK] pass: {reports.node_name()}: {tmp_path}: 0 blocks read back differently" in out
+    assert "GB/s, expected at least 1e-05" in out
 
 
 def test_storage_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

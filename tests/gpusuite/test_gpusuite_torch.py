@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpusuite.checks import check_stage
+from gpusuite.reports import node_name
 from tests.ports import free_ports
 
 HERE = Path(__file__).parent
@@ -64,8 +66,10 @@ def of(launcher: str, rank: int, world: int, port: str) -> dict[str, str]:
 
 GROUPS = {  # case -> launcher, ranks, flags
     "three ranks": ("torchrun", 3, "--iters 3 --sizes 4,1000,64K --collectives " + COLLECTIVES),
-    "wrong": ("torchrun", 2, "--iters 4 --numel 1000 --collectives all_reduce,alltoall --inject wrong:1"),
-    "loss": ("torchrun", 2, "--train-smoke --steps 5 --inject loss:0"),
+    "wrong": ("torchrun", 2, "--iters 4 --numel 1000 --collectives all_reduce,alltoall --inject wrong:1 --verbose"),
+    "too slow": ("torchrun", 2, "--quick --sizes 1000,2G --least-gb-per-s 1e9"),
+    "loss": ("torchrun", 2, "--train-smoke --epochs 2 --steps 3 --batch-size 5 --inject loss:0"),
+    "quick training": ("torchrun", 2, "--train-smoke --quick --verbose"),
     "srun": ("srun", 2, "--iters 2 --numel 500 --expect-gpus 2"),
     "mpirun": ("mpirun", 2, "--iters 2 --numel 500 --expect-gpus 3"),
     "hang": ("torchrun", 2, "--iters 2 --timeout 8 --inject hang:1"),
@@ -131,10 +135,41 @@ def test_wrong_sums_and_data_are_named_by_rank(found: dict[str, Any]) -> None:
     assert "[DDP] all_reduce world=2 numel=1000" in one["output"]
     assert one["report"]["ok"] is False
 
+    checks = [re.sub(r"[0-9.]+ us", "N us", line) for line in one["output"].splitlines() if "rank " in line]
+    counts = ("0 of 4", "4 of 4")
+    assert checks == [
+        f"[DDP] rank {rank} on {node_name()}: {name} of 4000 bytes: N us, {counts[rank]} checks wrong"
+        for name in ("all_reduce", "alltoall")
+        for rank in (0, 1)
+    ]
+
+
+def test_quick_has_fewer_iterations_and_no_large_size(found: dict[str, Any]) -> None:
+    one = found["too slow"]
+    assert one["codes"] == [1, 1]
+    assert [(row["bytes"], row["iters"]) for row in one["report"]["allreduce"]] == [(1000, 20)]
+    assert "all-reduce of 1000 bytes: bus bandwidth" in last_line(one["output"])
+    assert "GB/s, expected at least 1000000000" in last_line(one["output"])
+    assert " rank " not in one["output"]
+
 
 def test_training_that_does_not_learn_fails(found: dict[str, Any]) -> None:
     assert found["loss"]["codes"] == [1, 1]
     assert "DDP training: the loss does not fall" in last_line(found["loss"]["output"])
+    report = found["loss"]["report"]
+    assert (report["steps"], report["samples"]) == (6, 30)
+
+
+def test_each_step_and_rank_of_a_training(found: dict[str, Any]) -> None:
+    one = found["quick training"]
+    assert one["codes"] == [0, 0], one["output"]
+    report = one["report"]
+    assert (report["steps"], report["samples"], report["improved"]) == (20, 20 * 64, True)
+    losses = re.findall(r"^\[DDP\] DDP training step \d+: loss (.*)$", one["output"], re.MULTILINE)
+    assert (len(losses), losses[0], losses[-1]) == (20, f"{report['start_loss']:.5f}", f"{report['end_loss']:.5f}")
+    for rank in (0, 1):
+        line = f"[DDP] rank {rank} on {node_name()}: DDP training: checksum {report['checksum']:.9g}"
+        assert line in one["output"].splitlines()
 
 
 def test_a_rank_that_does_not_arrive_is_named(found: dict[str, Any]) -> None:
