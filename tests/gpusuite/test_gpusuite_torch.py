@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from acceptance.report import suite_report
+from gpusuite import gpu_tests, reports
 from gpusuite.checks import check_stage
+from gpusuite.judgement import judge
+from gpusuite.readings import readings_of
 from gpusuite.reports import node_name
+from gpusuite.workers import Workers
 from tests.ports import free_ports
 
 HERE = Path(__file__).parent
@@ -74,13 +80,15 @@ GROUPS = {  # case -> launcher, ranks, flags
     "mpirun": ("mpirun", 2, "--iters 2 --numel 500 --expect-gpus 3"),
     "hang": ("torchrun", 2, "--iters 2 --timeout 8 --inject hang:1"),
 }
-STAGES = {"wrong": "compute", "flip": "screen", "loss": "train", "droop": "stress"}  # fault -> the stage that finds it
+# Faults on purpose, each with a stage that finds it; and the same stages without a fault.
+STAGES = [("wrong", "compute"), ("flip", "screen"), ("loss", "train"), ("droop", "stress"), ("slow", "compute")]
+STAGES += [("slow", "memory"), ("", "compute"), ("", "memory")]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the program printed for each case, and its report."""
-    cases: list[dict[str, Any]] = [{"stage": stage, "fault": fault} for fault, stage in STAGES.items()]
+    cases: list[dict[str, Any]] = [{"stage": stage, "fault": fault} for fault, stage in STAGES]
     folder = tmp_path_factory.mktemp("reports")
     for case, (launcher, world, flags) in GROUPS.items():
         port = str(free_ports(1))
@@ -93,7 +101,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    values: dict[str, Any] = dict(zip([*STAGES.items(), *GROUPS], results, strict=True))
+    values: dict[str, Any] = dict(zip([*STAGES, *GROUPS], results, strict=True))
     for case in GROUPS:
         path = folder / f"{case}.json"
         values[case]["report"] = json.loads(path.read_text()) if path.exists() else None
@@ -114,9 +122,51 @@ def last_line(output: str) -> str:
     ],
 )
 def test_faults_on_purpose_are_found(fault: str, said: str, found: dict[Any, Any]) -> None:
-    stage = STAGES[fault]
+    stage = dict(STAGES)[fault]
     checks = check_stage(stage, {1: found[fault, stage]}, lambda gpu: f"gpu {gpu}")
     assert [one.outcome for one in checks if said in one.message] == ["fail"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "metrics"),
+    [
+        ("compute", {"gemm fp32 128", "gemm bf16 128"}),
+        ("memory", {"memory copy", "memory triad", "host to device", "device to host"}),
+    ],
+)
+def test_a_gpu_that_is_slow_on_purpose_is_named(stage: str, metrics: set[str], found: dict[Any, Any]) -> None:
+    gpus = [{"index": gpu, "name": "CPU", "bus": f"cpu:{gpu}"} for gpu in range(4)]
+    results = {str(gpu): found["slow" if gpu == 2 else "", stage] for gpu in range(4)}
+    checks = judge(readings_of({"node": "n1", "gpus": gpus, "stages": {stage: results}}))
+    bad = [one for one in checks if one.outcome in ("warn", "fail")]
+    assert {(one.gpu, one.outcome, one.kind) for one in bad} == {(2, "fail", "slow")}
+    assert {one.metric for one in bad} == metrics
+    assert all(
+        re.match(r"n1 gpu 2 \(cpu:2\): .*, (3[3-9]|4[0-9])% below the median .* of 4", one.message) for one in bad
+    )
+
+
+def test_a_gpu_that_hangs_on_purpose_is_named_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker itself, in two processes: it would answer after an hour."""
+    started: list[Workers] = []
+
+    def start(names: dict[int, str]) -> Workers:
+        started.append(Workers(names, (PYTHON, str(SUITE / "worker.py"))))
+        return started[0]
+
+    monkeypatch.setattr(gpu_tests, "Workers", start)
+    monkeypatch.setattr(reports, "unfit", lambda: 0)  # torch is in the workers' environment
+    monkeypatch.setitem(gpu_tests.STAGES, "memory", (15, 15))
+    flags = ["--quick", "--cpu-devices", "2", "--stages", "memory,screen", "--inject", "hang:1"]
+    assert gpu_tests.main([*flags, "--report-dir", str(tmp_path)]) == 1
+    report = json.loads((tmp_path / "gpu_tests_result.json").read_text())
+    where = f"{node_name()} gpu 1 (cpu:1)"
+    assert report["failures"] == [f"{where}: memory: memory did not end within 15 s: it hangs"]
+    assert {stage: set(results) for stage, results in report["stages"].items()} == {"memory": {"0"}, "screen": {"0"}}
+    assert [worker.process.poll() for worker in started[0]._workers.values()] == [-signal.SIGKILL] * 2
+    suite = suite_report(tmp_path).gpus
+    assert suite is not None
+    assert [(one.gpu, one.verdict) for one in suite.gpus] == [(0, "good"), (1, "failed")]
 
 
 def test_collectives_of_sizes_that_three_ranks_cannot_share(found: dict[str, Any]) -> None:
