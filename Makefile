@@ -8,7 +8,7 @@ SCRIPTS := $(shell git ls-files '*.sh' '*.sbatch' .ci/run headnode/acceptance co
 # $(call quoted,TEXT): TEXT as one word of the shell, whatever is in it.
 quoted = '$(subst ','\'',$(1))'
 
-.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test test-quick test-gpu-suite check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate bench-scenario clean
+.PHONY: help setup setup-cloud setup-rehearsal setup-test rehearse test test-quick test-gpu-suite check check-cloud test-bootstrap lock wheel docs bench-check bench-bootstrap bench-parse bench-locate bench-scenario bench-suite clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ bench-locate: setup-test ## The locator on simulated fleets, next to a tournamen
 
 bench-scenario: setup-test ## verify-configs on 1,000 CloudAI tests and the plan of 500, next to tomllib alone
 	@.venv-test/bin/python -m bench.scenario
+
+bench-suite: ## The GPU suite next to a bare script in plain torch, on this machine's GPUs (PYTHON: with torch; DIR: the reports)
+	@$(call quoted,$(or $(PYTHON),python3)) -m bench.suite --report-dir $(call quoted,$(or $(DIR),.cache/bench-suite))
 
 clean: ## Remove everything the targets made
 	rm -rf .venv .venv-gpu-suite .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools node_modules cdk.out .cache dist

@@ -55,6 +55,7 @@ class Run:
     stages: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
     peers: dict[str, Any] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
+    sample_s: float = 1.0  # from one sample of a GPU to the next
     checks: list[Check] = field(default_factory=list)
 
     def label(self, gpu: int) -> str:
@@ -75,6 +76,7 @@ class Run:
             "stages": {name: {str(gpu): one for gpu, one in found.items()} for name, found in self.stages.items()},
             "peers": self.peers,
             "samples": [sample.as_json() for sample in self.samples],
+            "sample_s": self.sample_s,
         }
         values["readings"] = [one.as_json() for one in _readings(values)]
         values["checks"] = [check.as_json() for check in self.checks]
@@ -190,7 +192,8 @@ def _stage(run: Run, workers: Workers, stage: str, fault: tuple[str, int] | None
         return workers.run(stage, {gpu: options[gpu] for gpu in gpus}, timeout_s)
 
     if stage == "stress":
-        with watched(max(1.0, basis.window_s)) as samples:
+        run.sample_s = max(1.0, basis.window_s)
+        with watched(run.sample_s) as samples:
             results = measure(list(options))
         run.samples = samples
     else:

@@ -31,7 +31,5 @@ def load(device: Any, options: Options) -> dict[str, Any]:
     while time.monotonic() - started < options.seconds:
         late = time.monotonic() - started > options.seconds / 2
         extra = calls // 2 + 1 if options.fault == "droop" and late else 0
-        took_s = seconds(device, work, calls + extra)
-        windows.append(2 * n**3 * calls / took_s / 1e12)
-        calls = max(1, round(calls * window_s / took_s))  # the first calls may have been slow: windows stay as long
+        windows.append(2 * n**3 * calls / seconds(device, work, calls + extra) / 1e12)
     return {"windows_tflops": windows, "seconds": time.monotonic() - started, "n": n, "dtype": "bf16"}

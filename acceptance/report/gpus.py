@@ -413,7 +413,8 @@ def _watched(report: Mapping[str, Any]) -> list[Watched]:
             columns = (
                 tuple(_sample(one[name]) for one in mine[::step]) for name in ("sm_mhz", "power_w", "temperature_c")
             )
-            lines.append(Watched(report["node"], gpu["index"], step, *columns))
+            seconds = round(step * report.get("sample_s", 1))
+            lines.append(Watched(report["node"], gpu["index"], seconds, *columns))
     return lines
 
 

@@ -1,6 +1,6 @@
 """Stands for gpusuite/worker.py without torch: answers with recorded results, changed for some GPUs.
 
-The file named by STAND_IN has `results` by stage, and `changes`: GPU -> stage -> what happens (`hang`, `die`, `error`,
+The file named by STAND_IN has `results` by stage, and `changes`: GPU -> stage -> what happens (`until` a file exists, `hang`, `die`, `error`,
 `scale` of each figure, `once` for the first time only, `set` of the result's fields). Each answer has the options that
 were asked for.
 """
@@ -31,6 +31,8 @@ def main() -> None:
         how = change.get(stage, {})
         if "once" in how and asked[stage] > 1:
             how = {}
+        while "until" in how and not Path(how["until"]).exists():
+            time.sleep(0.01)
         if "hang" in how:
             time.sleep(60)
         if "die" in how:

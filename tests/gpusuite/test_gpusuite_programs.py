@@ -13,17 +13,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from acceptance.cli import main as acceptance
-from acceptance.report import suite_report
+from acceptance.report import suite_report, write_files
 from gpusuite import ddp_tests, fleet, gpu_tests, reports, run_all_tests, storage_tests, workers
 from gpusuite.devices import CudaError, Gpu, short_bus
 from gpusuite.launch import LaunchError, Rank, device_index, find_rank, first_host
+from gpusuite.options import Options
+from gpusuite.smi import Sample
 from gpusuite.workers import Workers
 
 HERE = Path(__file__).parent
@@ -141,6 +143,65 @@ def test_flags_reach_the_workers(run: Run) -> None:
     assert asked(report, "stress") == [(True, 20.0, "droop" if gpu == 2 else "") for gpu in range(4)]
     _, report, _ = run({}, "--stages", "stress", "--stress-seconds", "7")
     assert asked(report, "stress") == [(True, 7.0, "")] * 4
+
+
+SMI = """#!{python}
+import pathlib, sys, time
+if "-lms" not in sys.argv:
+    sys.exit()
+folder = pathlib.Path({folder!r})
+(folder / "interval").write_text(sys.argv[-1])
+for second in range({seconds}):
+    for gpu in range(4):
+        mhz, watt, heat = 1440 + second % 45, 690 + second % 7 / 10, 60 + second // 150
+        print(f"00000000:5{{gpu}}:00.0, {{mhz}}, 1980, {{watt}}, 700.00, {{heat}}, 100, 0, 0, 5, 16, 0x4")
+    sys.stdout.flush()
+    time.sleep(0.002)
+(folder / "done").touch()
+time.sleep(60)
+"""
+
+
+def test_ten_minutes_of_stress(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default length with a sample a second of each GPU, 500 times as fast: what is kept and written stays small."""
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(SMI.format(python=sys.executable, folder=str(tmp_path), seconds=600))
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    wait = {"until": str(tmp_path / "done"), "set": {"windows_tflops": [658.123456789] * 600, "seconds": 600.4}}
+    code, report, out = run({gpu: {"stress": wait} for gpu in range(4)}, "--stages", "stress", quick=[])
+    assert (code, [one["message"] for one in report["checks"] if one["outcome"] == "warn"]) == (0, [])
+    assert (tmp_path / "interval").read_text() == "1000"
+    assert len(report["samples"]) == 4 * 600
+    assert "bf16 for 600 s: first, middle, last second 658.1, 658.1, 658.1 TFLOP/s" in out
+    assert (tmp_path / "gpu-7/gpu_tests_result.json").stat().st_size < 1 << 20
+    kept = suite_report(tmp_path / "gpu-7")
+    assert kept.gpus is not None
+    assert [(one.seconds, len(one.power_w)) for one in kept.gpus.watched] == [(2, 300)] * 4
+    write_files(kept)
+    assert (tmp_path / "gpu-7/report.json").stat().st_size < 1 << 17
+    assert (tmp_path / "gpu-7/report.html").stat().st_size < 1 << 18
+    assert fleet.main([str(tmp_path / "gpu-7")]) == 0
+
+
+def test_a_day_of_stress_has_no_more_samples_than_an_hour(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [Options(seconds=seconds).window_s for seconds in (20, 600, 3600, 86400)] == [1, 1, 1, 24]
+    assert Options(tiny=True, seconds=0.5).window_s == 0.02
+    asked_for: list[float] = []
+
+    @contextlib.contextmanager
+    def watched(interval_s: float) -> Iterator[list[Sample]]:
+        asked_for.append(interval_s)
+        yield [Sample(**{**RECORDED["samples"][0], "bus": "0000:50:00"})] * 3600
+
+    monkeypatch.setattr(gpu_tests, "watched", watched)
+    run({}, "--stages", "stress", "--stress-seconds", "86400")
+    assert asked_for == [24.0]
+    kept = suite_report(tmp_path / "gpu-7").gpus
+    assert kept is not None
+    assert [(one.seconds, len(one.power_w)) for one in kept.watched] == [(12 * 24, 300)]
 
 
 def test_verbose_prints_every_check(run: Run) -> None:
@@ -431,6 +492,47 @@ def test_quick_measures_less() -> None:
     assert ddp_tests._sizes(parse(["--quick", *flags])) == [1 << 20, 1 << 30]
     assert ddp_tests._sizes(parse(["--quick", "--sizes", "8G,4G"])) == [4 << 30]
     assert ddp_tests._sizes(parse(["--quick", "--numel", "5"])) == [20]
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ([], ["ddp_allreduce_result.json"]),
+        (["--train-smoke"], ["ddp_training_result.json"]),
+        (["--fsdp"], ["fsdp_training_result.json"]),
+        (["--all"], ["ddp_allreduce_result.json", "ddp_training_result.json", "fsdp_training_result.json"]),
+    ],
+)
+def test_what_the_flags_of_ddp_tests_ask_for(flags: list[str], names: list[str]) -> None:
+    tests = ddp_tests._tests(ddp_tests._parser().parse_args(flags), cast(Any, None), [])
+    assert [name for name, _ in tests] == names
+
+
+@pytest.mark.parametrize(("flags", "size"), [([], 16 << 30), (["--quick"], 1 << 30), (["--size", "3M"], 3 << 20)])
+def test_how_much_storage_is_written(
+    flags: list[str], size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[int] = []
+
+    def measure(_: Path, size: int, *__: object) -> None:
+        asked_for.append(size)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage_tests, "_check_space", lambda *_: None)
+    monkeypatch.setattr(storage_tests, "test", measure)
+    assert storage_tests.main(["--directory", str(tmp_path), *flags]) == 1
+    assert asked_for == [size]
+
+
+def test_names_of_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for program in (gpu_tests, run_all_tests):
+        monkeypatch.setattr(program, "find_gpus", list)
+    flags = ["--report-dir", str(tmp_path), "--report-name"]
+    assert gpu_tests.main([*flags, "gpus"]) == 0
+    assert run_all_tests.main([*flags, "whole.json", "--storage-dir", "/none"]) == 1
+    assert json.loads((tmp_path / "gpus.json").read_text())["result"] == "SKIPPED"
+    whole = json.loads((tmp_path / "whole.json").read_text())
+    assert whole["failures"] == ["storage ended with code 2 (its lines are above)"]
 
 
 def test_a_part_that_hangs_or_says_nothing_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
