@@ -12,7 +12,7 @@ from gpusuite.smi import POWER_CAP, Sample, slowdowns
 
 Results = Mapping[int, Mapping[str, Any]]  # of one stage, by GPU
 # What GPUs must share for the same bytes: model, multiprocessors, and in a fleet the versions of torch and CUDA.
-Kind = tuple[Any, ...]
+Kind = tuple[str, ...]
 DROOP_FAIL, DROOP_WARN = 0.10, 0.05  # loss of speed from the first to the last fifth under load
 _SLOWDOWN_SHARE = 0.05  # of the samples: one short thermal event is no failure
 _LOW_POWER = 0.5  # of the card's limit, under full load
@@ -37,7 +37,8 @@ def check_stage(stage: str, results: Results, label: Callable[[int], str]) -> li
     if stage == "screen":
         groups: dict[Kind, dict[int, Mapping[str, str]]] = defaultdict(dict)
         for gpu, result in done.items():
-            groups[str(result.get("model", "")), result.get("multiprocessors", 0)][gpu] = result["hashes"]
+            size = f"{result.get('multiprocessors', 0)} multiprocessors"
+            groups[result.get("model", "unknown model"), size][gpu] = result["hashes"]
         checks += vote_by_kind(groups, label)
     if not checks and done:
         checks.append(Check(stage, "pass", f"{stage}: right on {len(done)} GPU{'s' * (len(done) > 1)}"))
@@ -162,10 +163,12 @@ def droop(windows: Sequence[float]) -> float | None:
 def vote_by_kind(groups: Mapping[Kind, Mapping[int, Mapping[str, str]]], label: Callable[[int], str]) -> list[Check]:
     """Vote within each kind of GPU: others may differ bit for bit without a fault. One line names who has no peer."""
     checks = [check for hashes in groups.values() for check in vote(hashes, label)]
-    alone = [f"{label(gpu)} ({kind[0]})" for kind, hashes in groups.items() if len(hashes) == 1 for gpu in hashes]
+    alone = [
+        f"{label(gpu)} ({', '.join(kind)})" for kind, hashes in groups.items() if len(hashes) == 1 for gpu in hashes
+    ]
     if alone:
         names = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED} more" if len(alone) > _NAMED else "")
-        message = f"corruption screen: compared with no other GPU of the same model and size: {names}"
+        message = f"corruption screen: there is no other GPU of the same kind to compare with: {names}"
         checks.append(Check("screen", "no limit", message))
     return checks
 

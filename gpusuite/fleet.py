@@ -118,10 +118,11 @@ def _votes(found: Sequence[Mapping[str, Any]]) -> list[Check]:
     groups: dict[Kind, dict[int, Mapping[str, str]]] = defaultdict(dict)
     for report in found:
         gpus = {gpu["index"]: gpu for gpu in report["gpus"]}
-        versions = tuple(report["environment"].get(name) for name in ("torch", "cuda"))
+        versions = [f"{name} {report['environment'].get(name)}" for name in ("torch", "cuda")]
         for index, result in report["stages"].get("screen", {}).items():
             gpu = gpus[int(index)]
-            groups[(gpu["name"], result["multiprocessors"], *versions)][len(labels)] = result["hashes"]
+            size = f"{result['multiprocessors']} multiprocessors"
+            groups[(gpu["name"], size, *versions)][len(labels)] = result["hashes"]
             labels.append(f"{report['node']} gpu {index} ({gpu['bus']})")
     checks = vote_by_kind(groups, lambda number: labels[number])
     return [replace(check, gpu=None) for check in checks]  # the number of a GPU in the fleet is no index

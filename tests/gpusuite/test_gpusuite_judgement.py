@@ -104,13 +104,20 @@ def test_peers_have_one_model_and_size_also_across_nodes() -> None:
 
 
 def test_copies_between_two_models_have_no_limit_and_other_peers() -> None:
-    gpus = [{"index": gpu, "bus": f"{gpu}", "name": name} for gpu, name in enumerate([H200, H200, "NVIDIA L4"])]
+    cards = [(H200, 132), (H200, 132), ("NVIDIA L4", 58)]
+    gpus = [
+        {"index": gpu, "bus": f"{gpu}", "name": name, "multiprocessors": size} for gpu, (name, size) in enumerate(cards)
+    ]
     pairs = [
         {"from": a, "to": b, "direct": True, "gb_per_s": 393.0 if a + b == 1 else 20.0}
         for a, b in ((0, 1), (1, 0), (0, 2), (1, 2), (2, 0), (2, 1))
     ]
-    checks = judge(pair_readings({"node": "n1", "gpus": gpus, "peers": {"pairs": pairs}}))
+    report = {"node": "n1", "gpus": gpus, "peers": {"pairs": pairs}, "stages": {"memory": {}}}
+    checks = judge(pair_readings(report))
     assert {one.outcome for one in checks} == {"pass", "no limit"}
+    report["stages"] = {"memory": {"2": {"gb_per_s": {"memory copy": 235.0}}}}
+    sizes = [(one.gpu, one.multiprocessors) for one in pair_readings(report) + readings_of(report)]
+    assert sizes == [(0, 132), (1, 132), (0, 132), (1, 132), (2, 58), (2, 58), (2, 58)]
 
 
 def test_a_slow_node_is_named() -> None:
@@ -291,7 +298,7 @@ def test_the_vote_is_within_one_model_and_size() -> None:
     assert (wrong.outcome, wrong.gpu) == ("fail", 4)
     assert wrong.message == "gpu 4: corruption screen: other bytes than the majority in bf16 0"
     assert (alone.outcome, alone.gpu, alone.kind) == ("no limit", None, None)
-    line = "corruption screen: compared with no other GPU of the same model and size: gpu 6 (NVIDIA L4)"
+    line = "corruption screen: there is no other GPU of the same kind to compare with: gpu 6 (NVIDIA L4, 58 multiprocessors)"
     assert alone.message == line
     assert [one.outcome for one in check_stage("screen", screens([whole, whole], wrong=9), str)] == ["pass"]
 
@@ -306,7 +313,7 @@ def test_a_gpu_without_a_peer_is_compared_with_its_own_repetitions() -> None:
     ]
     assert checks[0].message == "gpu 3: corruption screen: 3 repeated products differ from their first result"
     many = check_stage("screen", screens([(f"model {gpu}", 1) for gpu in range(10)], wrong=99), lambda gpu: f"g{gpu}")
-    assert many[0].message.endswith("g7 (model 7) and 2 more")
+    assert many[0].message.endswith("g7 (model 7, 1 multiprocessors) and 2 more")
 
 
 LINE = "00000000:53:00.0, 1455, 1980, 692.46, 700.00, 60, 100, 0, 0, 5, 16, 0x0000000000000004"

@@ -212,7 +212,7 @@ def test_verbose_prints_every_check(run: Run) -> None:
     _, report, out = run(mixed, "--stages", "train,screen", "--verbose")
     checks = [f"[CHECK] {one['outcome']}: {one['message']}" for one in report["checks"]]
     assert [line for line in out.splitlines() if line.startswith("[CHECK]")] == checks
-    alone = "compared with no other GPU of the same model and size: gpu-7 gpu 3 (0000:53:00) (NVIDIA L4)"
+    alone = "there is no other GPU of the same kind to compare with: gpu-7 gpu 3 (0000:53:00) (NVIDIA L4, 132 multiprocessors)"
     assert checks == ["[CHECK] pass: train: right on 4 GPUs", f"[CHECK] no limit: corruption screen: {alone}"]
 
 
@@ -604,7 +604,7 @@ def test_the_fleet_compares_what_is_alike(tmp_path: Path, capsys: pytest.Capture
     flags = ["--report-dir", str(tmp_path / "fleet"), "--report-name", "mine"]
     assert fleet.main([str(tmp_path), *flags]) == 0
     assert "[CHECK]" not in capsys.readouterr().out
-    alone = "compared with no other GPU of the same model and size: gpu-3 gpu 0 (0000:00:06) (NVIDIA H200 MIG 1g.18gb)"
+    alone = "there is no other GPU of the same kind to compare with: gpu-3 gpu 0 (0000:00:06) (NVIDIA H200 MIG 1g.18gb, 16 multiprocessors, torch 2.11.0+cu130, cuda 13.0)"
     checks = json.loads((tmp_path / "fleet/mine.json").read_text())["checks"]
     assert [one["message"] for one in checks if one["name"] == "screen"] == [f"corruption screen: {alone}"]
     suite = suite_report(tmp_path).gpus
