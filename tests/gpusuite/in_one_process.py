@@ -30,7 +30,8 @@ def main() -> None:
 
 
 def stage(case: dict[str, str]) -> dict[str, Any]:
-    stress.seconds = timing.seconds = steady
+    stress.seconds = lambda *arguments: arguments[2] * 1e-3  # as `steady`, without work: many windows in a short time
+    timing.seconds = steady
     options = Options(quick=True, tiny=True, seconds=0.05, fault=case["fault"])
     return worker._result(case["stage"], torch.device("cpu"), options)
 
