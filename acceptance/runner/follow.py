@@ -119,9 +119,12 @@ class Follower:
             delay = min(delay * 1.3, _POLL_S[1])
 
     def cancel_all(self) -> list[int]:
-        """Cancel the jobs that this run started and that have not ended; return their ids. Never raises."""
+        """Cancel the jobs that this run started and that have not ended; return their ids. Never raises.
+
+        The last one first: a job that waits for the end of an earlier one would begin when that one is cancelled.
+        """
         cancelled = []
-        for job_id in sorted(self._running):
+        for job_id in sorted(self._running, reverse=True):
             try:
                 self.slurm.cancel(job_id)
             except ExternalError as fault:

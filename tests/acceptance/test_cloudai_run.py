@@ -262,7 +262,7 @@ def watched(options: list[str], line: str) -> tuple[subprocess.Popen[str], list[
     """A started `acceptance run`, after it printed a line with this text."""
     argv = [sys.executable, "-m", "acceptance", "run", *options]
     watcher = subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-    until, lines = time.monotonic() + 60, [""]
+    until, lines = time.monotonic() + 120, [""]
     while line not in lines[-1]:
         assert watcher.stdout
         lines.append(watcher.stdout.readline())
@@ -271,32 +271,52 @@ def watched(options: list[str], line: str) -> tuple[subprocess.Popen[str], list[
     return watcher, lines
 
 
+# As on a slow machine: it returns when Slurm had the time to begin what waited for the end of the cancelled job.
+SCANCEL = """#!/bin/bash
+PATH=${PATH#*:}
+scancel "$@"
+code=$?
+for ((i = 0; i < 100; i++)); do
+  [[ -n $(squeue --noheader --jobs="${*// /,}" 2>/dev/null) ]] || break
+  sleep 0.1
+done
+sleep 1
+exit "$code"
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_cancels_the_jobs_of_the_scenario_and_no_other(
     number: signal.Signals, files: Files, slurm: LoopbackSlurm, tmp_path: Path, capfd: Capture
 ) -> None:
     other = slurm.call("sbatch", "--parsable", "--output=/dev/null", "--nodelist=gpu-4", "--wrap=sleep 300").strip()
     options = files(bash("long", "sleep 300"), bash("after", "true", needs(start_post_comp="long")))
-    watcher, _ = watched(options, "long/0: job")
+    (tmp_path / "bin/scancel").write_text(SCANCEL)
+    (tmp_path / "bin/scancel").chmod(0o755)
+    watcher, lines = watched(options, "long/0: job")
     try:
         watcher.send_signal(number)
-        out, _ = watcher.communicate(timeout=60)
+        out, _ = watcher.communicate(timeout=120)
         left = slurm.call("squeue", "--noheader", "--states=PENDING,RUNNING", "--format=%i").split()
     finally:
         slurm.call("scancel", other)
-    assert watcher.returncode == 130
+    queue = slurm.call("squeue", "--states=all", "--sort=-i", "--format=%i %j %T %r %S %e %N").splitlines()
+    seen = "\n".join([*lines, out, *queue[:4]])
+    assert watcher.returncode == 130, seen
     stopped = f"stopped by {number.name}: the measurement is not finished"
-    assert f"s  {stopped}: cancelling 2 jobs\n" in out
-    assert out.splitlines()[-1] == f"[RESULT] FAILURE: {stopped}"
-    assert left == [other]
+    assert f"s  {stopped}: cancelling 2 jobs\n" in out, seen
+    assert out.splitlines()[-1] == f"[RESULT] FAILURE: {stopped}", seen
+    assert left == [other], seen
     report, folder = report_of(tmp_path)
-    assert report["verdict"] == "error"
-    assert main(["run", "--resume", str(folder)]) == 3  # the jobs were cancelled; nothing is submitted again
+    assert report["verdict"] == "error", seen
+    assert not (folder / "after/0/notes.txt").exists(), f"it began when long was cancelled\n{seen}"
+    code = main(["run", "--resume", str(folder)])  # the jobs were cancelled; nothing is submitted again
+    seen += capfd.readouterr().out
+    assert code == 3, seen
     report, _ = report_of(tmp_path)
-    # Slurm ends `after` by its own cancellation, or before that because what it waits for was cancelled.
-    assert verdicts(report) in ({"long": "fail", "after": "fail"}, {"long": "fail", "after": "skipped"})
-    assert "someone cancelled the job" in report["scenario"]["tests"][0]["cause"]
-    capfd.readouterr()
+    # The script of `long` notes that `after` ends with it (job_status_check), or is killed before it can.
+    assert verdicts(report) in ({"long": "fail", "after": "fail"}, {"long": "fail", "after": "skipped"}), seen
+    assert "someone cancelled the job" in report["scenario"]["tests"][0]["cause"], seen
 
 
 def test_submitted_without_waiting_then_reported_resumed_and_timed_out(
