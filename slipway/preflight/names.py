@@ -14,16 +14,23 @@ from slipway.stack_names import stack_names
 NAME = ("name",)
 VERSION_TAG = "parallelcluster:version"
 # What the CDK's CLI 2.1148 does with a stack that is there, by status; a status that is not listed is one to wait for.
+_PAUSED = "node_modules/.bin/cdk rollback {name} --context settings=FILE takes it back; after a repair"
+_PAUSED += " node_modules/.bin/cdk deploy {name} --no-rollback --context settings=FILE goes on"
 REPAIRS = {
-    "CREATE_FAILED": "delete it: aws cloudformation delete-stack --stack-name {name}",
+    "CREATE_FAILED": _PAUSED,
     "DELETE_FAILED": "delete it again, and keep what it cannot delete: aws cloudformation delete-stack --stack-name"
     " {name} --retain-resources ...",
-    "ROLLBACK_FAILED": "delete it: aws cloudformation delete-stack --stack-name {name}",
-    "UPDATE_FAILED": "node_modules/.bin/cdk rollback {name} --context settings=FILE",
+    "UPDATE_FAILED": _PAUSED,
     "UPDATE_ROLLBACK_FAILED": "slipway status FILE names the resource that holds it; repair that, then"
     " node_modules/.bin/cdk rollback {name} --context settings=FILE",
 }
-BEGUN_ANEW = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
+# States of a creation that failed, which the CDK's CLI deletes before it begins anew.
+BEGUN_ANEW = {
+    "REVIEW_IN_PROGRESS": "cdk deploy begins it anew",
+    "ROLLBACK_COMPLETE": "cdk deploy begins it anew",
+    "ROLLBACK_FAILED": "cdk deploy deletes it and begins it anew; aws cloudformation describe-stack-events --stack-name"
+    " {name} names what could not be deleted before: repair that first",
+}
 
 
 def _stacks(settings: Settings, aws: Aws) -> Iterator[Answer]:
@@ -57,7 +64,7 @@ def _ours(settings: Settings, name: str, asked: Pending) -> Iterator[Answer]:
         yield fault(NAME, f"the stack {name} is {status}", REPAIRS[status].format(name=name))
     elif status in BEGUN_ANEW:
         text = f"the stack {name} is {status}: an earlier creation was not finished"
-        yield warning(NAME, text, "cdk deploy begins it anew")
+        yield warning(NAME, text, BEGUN_ANEW[status].format(name=name))
     elif status.endswith("_IN_PROGRESS"):
         yield fault(NAME, f"the stack {name} is {status}", "wait until it is done")
     else:
@@ -94,7 +101,8 @@ QUESTIONS = (
         asks="Are the names of the stacks free, or stacks of this cluster that can be updated, by state and version?",
         why="A stack that is half made, or not this cluster's, stops the deployment; two clusters cannot share a name; "
         "ParallelCluster updates only clusters of exactly its own version.",
-        source="CloudFormation user guide, stack states; CDK CLI 2.1148 (a failed creation is deleted and made anew); "
+        source="CloudFormation user guide, stack states; CDK CLI 2.1148 (a failed creation is deleted and made anew; "
+        "rollback takes a failed stack of --no-rollback, not ROLLBACK_FAILED); "
         "aws-parallelcluster 3.16.1 api/controllers/common.py, exact_match; aws-parallelcluster issue 5686",
         permissions=("cloudformation:DescribeStacks",),
         finds=(Status.FAULT, Status.WARNING),

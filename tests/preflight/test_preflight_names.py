@@ -40,8 +40,15 @@ CASES = [
           "delete it again, and keep what it cannot delete: aws cloudformation delete-stack --stack-name p5-storage"
           " --retain-resources ..."),
     state("network", "CREATE_FAILED", FAULT, "the stack p5-network is CREATE_FAILED",
-          "delete it: aws cloudformation delete-stack --stack-name p5-network"),
-    state("network", "ROLLBACK_FAILED", FAULT, "the stack p5-network is ROLLBACK_FAILED"),
+          "node_modules/.bin/cdk rollback p5-network --context settings=FILE takes it back; after a repair"
+          " node_modules/.bin/cdk deploy p5-network --no-rollback --context settings=FILE goes on"),
+    state("cluster", "UPDATE_FAILED", FAULT, "the stack p5-cluster is UPDATE_FAILED",
+          "node_modules/.bin/cdk rollback p5-cluster --context settings=FILE takes it back; after a repair"
+          " node_modules/.bin/cdk deploy p5-cluster --no-rollback --context settings=FILE goes on"),
+    state("network", "ROLLBACK_FAILED", WARNING,
+          "the stack p5-network is ROLLBACK_FAILED: an earlier creation was not finished",
+          "cdk deploy deletes it and begins it anew; aws cloudformation describe-stack-events --stack-name p5-network"
+          " names what could not be deleted before: repair that first"),
     state("cluster", "UPDATE_ROLLBACK_FAILED", FAULT, "the stack p5-cluster is UPDATE_ROLLBACK_FAILED",
           "slipway status FILE names the resource that holds it; repair that, then"
           " node_modules/.bin/cdk rollback p5-cluster --context settings=FILE"),
