@@ -67,6 +67,31 @@ setup::may_write() {
   done
 }
 
+# setup::room: how much is free where the set-up writes, the fullest file system first.
+setup::room() {
+  df -Pk "$ROOT" "${TMPDIR:-/tmp}" | sort -u | sort -n -k4,4 | while read -r _ _ _ free _ mount; do
+    [[ $free == *[!0-9]* ]] || printf '%s MB on %s, ' $((free / 1024)) "$mount"
+  done
+}
+
+# setup::install RULE HINT COMMAND...: runs it, or ends here. Its errors are shown and read: a full disk has another hint.
+setup::install() {
+  local rule=$1 hint=$2 said rc=0 room
+  shift 2
+  {
+    said=$("$@" 2>&1 >&3 | while IFS= read -r line; do
+      printf '%s\n' "$line" >&4
+      printf '%s\n' "$line"
+    done) || rc=$?
+  } 3>&1 4>&2
+  ((rc != 0)) || return 0
+  if [[ $said == *ENOSPC* || $said == *"No space left on device"* ]]; then
+    room=$(setup::room)
+    hint="a file system is full; free: ${room%, }"
+  fi
+  setup::fault "$rule (see above). Hint: $hint"
+}
+
 # setup::venv FOLDER REQUIREMENTS: the environment with exactly these packages.
 setup::venv() {
   local folder=$1 requirements=$2 stamp python
@@ -85,8 +110,8 @@ setup::venv() {
   fi
   rm -f "$folder/.stamp"
   # No cache and no compiled files: the deploy environment must fit AWS CloudShell's 1 GB home.
-  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --no-deps -r "$requirements" ||
-    setup::fault "pip could not install $requirements into $folder (see above). Hint: is the package index reachable?"
+  setup::install "pip could not install $requirements into $folder" "is the package index reachable?" \
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --no-deps -r "$requirements"
   setup::remove_unlisted "$folder" "$requirements"
   printf '%s\n' "$stamp" >"$folder/.stamp"
 }
@@ -126,9 +151,10 @@ setup::npm() {
   setup::say "node_modules from package-lock.json ..."
   # The cache is removed afterwards: it would count against CloudShell's home.
   cache=$(mktemp -d "${TMPDIR:-/tmp}/slipway-npm.XXXXXX")
-  npm ci --no-audit --no-fund --loglevel=error --cache "$cache" >/dev/null || rc=$?
+  (setup::install "npm ci failed" "is the npm registry reachable?" \
+    npm ci --no-audit --no-fund --loglevel=error --cache "$cache" >/dev/null) || rc=$?
   rm -rf "$cache"
-  ((rc == 0)) || setup::fault "npm ci failed (see above). Hint: is the npm registry reachable?"
+  ((rc == 0)) || exit "$rc"
   printf '%s\n' "$stamp" >node_modules/.stamp
 }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="changes owners")
 SYSTEM = (
-    "basename", "bash", "cat", "chown", "chmod", "comm", "cut", "date", "dirname", "find", "flock", "grep", "id", "ls", "mkdir",
+    "basename", "bash", "cat", "chown", "chmod", "comm", "cut", "date", "df", "dirname", "find", "flock", "grep", "id", "ls", "mkdir",
     "mktemp", "rm", "sed", "sha256sum", "sleep", "sort", "stat", "tail", "tr", "touch",
 )  # fmt: skip
 
@@ -209,6 +211,33 @@ def test_the_error_of_npm_is_shown(machine: Machine) -> None:
     assert code == 3
     assert "npm error code SELF_SIGNED_CERT_IN_CHAIN" in err
     assert faults(err) == ["setup: FAULT npm ci failed (see above). Hint: is the npm registry reachable?"]
+    _, _, err = machine.run("deploy", NPM_ERROR="ENOSPC")
+    assert faults(err)[0].startswith("setup: FAULT npm ci failed (see above). Hint: a file system is full; free: "), err
+
+
+@AS_ROOT
+def test_a_full_file_system_is_named(tmp_path: Path) -> None:
+    """The real Python and pip, on a file system for the environment and not for what is installed into it."""
+    small = tmp_path / "small"
+    small.mkdir()
+    with zipfile.ZipFile(tmp_path / "large-1-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr("large/data", bytes(64 << 20))
+        wheel.writestr("large-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: large\nVersion: 1\n")
+        wheel.writestr("large-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("large-1.dist-info/RECORD", "")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=56m", "tmpfs", str(small)], check=True)
+    try:
+        machine = Machine(small)
+        lines = f"large @ file://{tmp_path}/large-1-py3-none-any.whl\n"
+        (machine.checkout / "requirements-pcluster.txt").write_text(lines, encoding="utf-8")
+        code, _, err = machine.run("pcluster", PYTHON=sys.executable, TMPDIR=str(tmp_path))
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert code == 3
+    assert "No space left on device" in err
+    start = "setup: FAULT pip could not install requirements-pcluster.txt into .venv-pcluster (see above). "
+    hint = rf"Hint: a file system is full; free: \d+ MB on {small}, \d+ MB on /"
+    assert re.match(re.escape(start) + hint, faults(err)[0]), err
 
 
 def test_two_at_once_work_one_after_the_other(machine: Machine) -> None:
