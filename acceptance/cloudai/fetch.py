@@ -23,6 +23,7 @@ import http.client
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -114,7 +115,38 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return new
 
 
-_OPENER = urllib.request.build_opener(_Redirects)
+class _Answer(http.client.HTTPResponse):
+    """An answer whose headers come in _TIMEOUT_S: the time-out of a socket bounds each of its reads only."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        self._socket = sock
+
+    def begin(self) -> None:
+        until = time.monotonic() + _TIMEOUT_S
+        timer = threading.Timer(_TIMEOUT_S, self._end)
+        timer.start()
+        try:
+            super().begin()
+        finally:
+            timer.cancel()
+            if time.monotonic() >= until:
+                raise TimeoutError(f"its headers did not come in {_TIMEOUT_S} s")
+
+    def _end(self) -> None:
+        with suppress(OSError):  # the other side may have ended it
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # also below TLS: the reader sees the end
+
+
+class _Bounded(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Takes its answers as _Answer."""
+
+    def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
+        bounded: Any = type("_Connection", (http_class,), {"response_class": _Answer})
+        return super().do_open(bounded, req, **arguments)
+
+
+_OPENER = urllib.request.build_opener(_Redirects, _Bounded)
 
 
 def _open(url: str, authorization: str = "", start: int = 0) -> http.client.HTTPResponse:
@@ -211,6 +243,15 @@ def _tried(do: Callable[[], Any], place: str = "", pause: Callable[[float], Any]
             raise _Stopped
 
 
+@contextmanager
+def _form_of(address: str) -> Iterator[None]:
+    """Raise Fault where what an address answered has another form than the block reads."""
+    try:
+        yield
+    except _FORM:
+        raise Fault(f"{address}: an answer of a form that is not known here") from None
+
+
 class Hub:
     """A repository of a Hub of Hugging Face."""
 
@@ -227,11 +268,9 @@ class Hub:
             answer = _ask(self._list, self._authorization())
         except urllib.error.HTTPError as error:
             raise self._refused(error, "") from None
-        try:
+        with _form_of(self._list):
             self._commit = _hexadecimal(answer["sha"])
             return self._commit, [self._file(one) for one in answer["siblings"]]
-        except _FORM:
-            raise Fault(f"{self._list}: an answer of a form that is not known here") from None
 
     def _file(self, entry: Mapping[str, Any]) -> File:
         large = entry.get("lfs")
@@ -289,11 +328,9 @@ class Ngc:
         files, page, pages = [], 0, 1
         while page < pages:
             answer = self._api(self._list + (f"&page-number={page}" if page else ""))
-            try:
+            with _form_of(self._list):
                 pages = int((answer.get("paginationInfo") or {}).get("totalPages") or 1)
                 more = [self._file(one) for one in answer.get("modelFiles") or []]
-            except _FORM:
-                raise Fault(f"{self._list}: an answer of a form that is not known here") from None
             if page and not more:
                 raise Fault(f"{self._list}: page {page} of {pages} is empty. Hint: run it again")
             files += more
@@ -308,10 +345,10 @@ class Ngc:
     def open(self, file: File, start: int) -> http.client.HTTPResponse:
         """Ask for a file, from byte `start` on: its address is signed, and gets no token. Raises Fault and _Passing."""
         answer = self._api(f"{self._files}?{urllib.parse.urlencode({'path': file.path})}")
+        with _form_of(self._files):
+            address = str(answer["urls"][0])
         try:
-            return _open(str(answer["urls"][0]), start=start)
-        except _FORM:
-            raise Fault(f"{self._files}: an answer of a form that is not known here") from None
+            return _open(address, start=start)
         except urllib.error.HTTPError as error:
             error.close()
             raise Fault(f"{self._name}: {file.path}: its address answered HTTP {error.code}") from None
@@ -334,10 +371,8 @@ class Ngc:
                     [("service", "ngc"), *(("scope", one) for one in self._scopes)], safe=":/"
                 )
                 answer = _ask(f"{self._login}?{query}", f"Basic {pair}")
-                try:
+                with _form_of(self._login):
                     self._bearer = f"Bearer {answer['token']}"
-                except (KeyError, TypeError):
-                    raise Fault(f"{self._login}: an answer of a form that is not known here") from None
                 self._until = time.monotonic() + _BEARER_S
             return self._bearer
 

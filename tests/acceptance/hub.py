@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -40,6 +40,7 @@ class Hub:
     busy_s: float = 0  # how long requests are refused, from the first one on
     free: float = 0
     drip: bool = False  # a byte now and then
+    drip_headers: bool = False  # the same, of the headers of each answer; each byte comes in time
     entry: dict[str, Any] = field(default_factory=dict)  # other values of each file in the list
     location: str = ""  # where large files are redirected to instead
     slow: threading.Event | None = None  # set when a large file is half sent; then the answer waits for `go`
@@ -75,6 +76,13 @@ class _Handler(BaseHTTPRequestHandler):
         address = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(address.path)
         self.hub.asked.append((path, self.headers.get("Range", ""), self.headers.get("Authorization", "")))
+        if self.hub.drip_headers:
+            with suppress(OSError):
+                for byte in f"HTTP/1.1 200 OK\r\nX: {'x' * 100}\r\n\r\n":
+                    self.wfile.write(byte.encode())
+                    time.sleep(0.05)
+            self.close_connection = True
+            return
         if self.hub.busy_s:
             self.hub.free = self.hub.free or time.monotonic() + self.hub.busy_s
             if time.monotonic() < self.hub.free:

@@ -314,6 +314,15 @@ def test_a_host_that_drips(hub: Hub, spec: Spec, monkeypatch: pytest.MonkeyPatch
     assert capsys.readouterr().err.endswith("(5 tries). Hint: run it again: it goes on\n")
 
 
+def test_a_host_that_drips_its_headers(hub: Hub, spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(fetch, "_TIMEOUT_S", 0.3)
+    hub.drip_headers = True
+    assert fetch.main([spec()]) == 3
+    host = hub.url.rpartition("/")[2]
+    said = f"{host} broke the connection (its headers did not come in 0.3 s) (5 tries). Hint: run it again: it goes on"
+    assert capsys.readouterr().err == f"acceptance download: {said}\n"
+
+
 @pytest.mark.parametrize("name", [fetch.LOCK, "m.bin.incomplete", f"{fetch.COMPLETE}.incomplete", "sub"])
 def test_links_that_others_put_there_are_not_followed(
     name: str, hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture
