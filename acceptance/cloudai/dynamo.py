@@ -64,15 +64,18 @@ def ai_dynamo(job: Job) -> Command:
         options=tuple(options),
         mounts=tuple(mounts),
         environment=environment,
-        before=(_listed(apart), f"export {NODE_LIST}", *_startup(job)),
+        before=(_listed(apart, nodes.count), f"export {NODE_LIST}", *_startup(job)),
         files=files,
     )
 
 
-def _listed(apart: bool) -> str:
-    """Return the line of the job that lists the nodes of the roles: a container has no scontrol."""
+def _listed(apart: bool, count: int) -> str:
+    """Return the line of the job that lists the nodes of the roles: a container has no scontrol.
+
+    count: a hook takes the first nodes of its job.
+    """
     first = 2 if apart else 1
-    return f'{NODE_LIST}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | tail -n +{first} | paste -sd ,)'
+    return f'{NODE_LIST}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n {first},{count}p | paste -sd ,)'
 
 
 def _options(job: Job) -> list[str]:

@@ -234,7 +234,7 @@ class _Planner:
 
     def _hook(self, run: TestRun, directory: Path, main: Nodes) -> Step:
         """A hook runs inside the job, on as many of its nodes as it asks for."""
-        count = run.counts[0] if run.counts else 1
+        count = node_count(run)
         if count > main.count:
             raise CommandError(f"its hook {run.test.name} needs {count} nodes, the test has {main.count}")
         if run.test.template == "NeMoLauncher":

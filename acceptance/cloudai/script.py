@@ -283,11 +283,14 @@ def nsys_of(test: TestDefinition) -> str:
 
 
 def _hook(step: Step) -> str:
-    """A hook's command, with output files of its own."""
+    """A hook's command, with output files of its own. In a subshell an exit of a line before it ends the hook only."""
     files = [f"{step.job.directory}/std{end}.txt" for end in ("out", "err")]
     if step.command.in_script:
-        return f"{_command(step)} >{word(files[0])} 2>{word(files[1])}"
-    return _command(step, [word(f"--output={_pattern(files[0])}"), word(f"--error={_pattern(files[1])}")])
+        command = f"{_command(step)} >{word(files[0])} 2>{word(files[1])}"
+    else:
+        output = [f"--{name}={_pattern(path)}" for name, path in zip(("output", "error"), files)]
+        command = _command(step, [word(option) for option in output])
+    return "\n".join(["(", *step.command.before, command, ")"]) if step.command.before else command
 
 
 def _gate(step: Step) -> Iterator[str]:

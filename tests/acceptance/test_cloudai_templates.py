@@ -81,10 +81,10 @@ def image(tmp_path: Path) -> Path:
     return folder
 
 
-def run(tmp_path: Path, job: str, scenario: Path, good: bool = True) -> Path:
+def run(tmp_path: Path, job: str, scenario: Path, good: bool = True, options: tuple[str, ...] = ()) -> Path:
     """Write the scripts, run that of a job with the image's paths, and return its folder."""
     system = ["--system-config", str(DATA / "head/system.toml"), "--test-scenario", str(scenario)]
-    assert main(["dry-run", *system, "--output-dir", str(tmp_path / "OUT")]) == 0
+    assert main(["dry-run", *system, *options, "--output-dir", str(tmp_path / "OUT")]) == 0
     (folder,) = (tmp_path / "OUT").glob(f"*/{job}")
     programs = image(tmp_path)
     for path in folder.rglob("*.sh"):
@@ -166,6 +166,41 @@ def test_the_frontend_and_the_roles_of_dynamo_have_nodes(
     scenario.write_text(ROLES.format(count=count, prefill=prefill, decode=decode, variable=variable))
     folder = run(tmp_path, "talk/0", scenario)
     assert (folder / "node-%n-stdout.txt").read_text().splitlines() == printed
+
+
+HOOKED = """name = "loop"
+pre_test = "talk"
+post_test = "talk"
+[[Tests]]
+id = "long"
+name = "long"
+description = "d"
+test_template_name = "BashCmd"
+num_nodes = 3
+  [Tests.cmd_args]
+  cmd = "true"
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_dynamo_as_a_hook_has_a_list_of_its_nodes(fails: bool, tmp_path: Path) -> None:
+    """The hook takes two of the three nodes of its job. A command at its start that fails ends the hook, not the job."""
+    (tmp_path / "hook").mkdir()
+    talk = ROLES.format(count="num_nodes = 2", prefill=1, decode=1, variable="")
+    talk = talk.replace("  workloads =", f'  startup_cmd = "{"false" if fails else "true"}"\n  workloads =')
+    (tmp_path / "hook/talk.toml").write_text(talk)
+    (tmp_path / "scenario.toml").write_text(HOOKED)
+    options = ("--hook-dir", str(tmp_path / "hook"))
+    folder = run(tmp_path, "long/0", tmp_path / "scenario.toml", not fails, options)
+    notes = [line.split(" ", 1)[1] for line in (folder / "notes.txt").read_text().splitlines()]
+    if fails:
+        assert notes[1:] == ["begin pre_test talk", "end 1", "exit 1"]
+        return
+    assert notes[1:] == [
+        *("begin pre_test talk", "end 0", "begin test", "end 0", "begin post_test talk", "end 0", "exit 0")
+    ]
+    for kind in ("pre_test", "post_test"):
+        assert (folder / kind / "talk/node-%n-stdout.txt").read_text().splitlines() == ["roles=gpu-01,gpu-02"]
 
 
 SUITE_TEST = """
