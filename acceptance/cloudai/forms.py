@@ -18,6 +18,7 @@ from acceptance.cloudai.remarks import NO_VALUE, Spot, did_you_mean
 INVALID: Any = object()
 Form = Callable[[Any, Spot], Any]
 ABSENT: Any = object()
+_PLACEHOLDER = re.compile("<[A-Za-z][^<>]*>")
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,23 @@ def line(value: Any, spot: Spot) -> Any:
     if value is not INVALID and (not value.strip() or not value.replace("\t", " ").isprintable()):
         spot.error(value, "must be a text of one line", "write one line that is not empty")
         return INVALID
+    if value is not INVALID and _PLACEHOLDER.fullmatch(value.strip()):  # in part it may be a command's redirections
+        return without_placeholder(value, spot)
+    return value
+
+
+def without_placeholder(value: Any, spot: Spot) -> Any:
+    """A text without a placeholder of a guide, such as <YOUR PARTITION NAME>."""
+    if value is not INVALID and _PLACEHOLDER.search(value):
+        rule = "has a placeholder in <>, in whose place the guide wants a value of your own"
+        spot.error(value, rule, "write that value; `sinfo` lists partitions and nodes")
+        return INVALID
     return value
 
 
 def path(value: Any, spot: Spot) -> Any:
     """A path. `~` is no folder of a home here: no shell reads it, and a folder of that name would be made."""
-    value = line(value, spot)
+    value = without_placeholder(line(value, spot), spot)
     if value is not INVALID and value.startswith("~"):
         spot.error(
             value, "must not begin with ~, which no shell expands here", 'write the whole path: "/home/NAME/..."'

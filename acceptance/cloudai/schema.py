@@ -32,7 +32,7 @@ def name_fault(name: str) -> str | None:
 
 def plain_name(value: Any, spot: Spot) -> Any:
     """The form of names that become a part of a path."""
-    value = forms.text(value, spot)
+    value = forms.without_placeholder(forms.text(value, spot), spot)
     fault = None if value is forms.INVALID else name_fault(value)
     if fault:
         spot.error(value, fault, "correct the name")

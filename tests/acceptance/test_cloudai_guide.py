@@ -163,6 +163,10 @@ def test_the_commands_of_the_guide_from_its_directory(tree: Path, capsys: pytest
 def test_the_partition_that_the_guide_leaves_to_its_reader(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tree)
     path = tree / "survey/system.toml"
-    path.write_text(path.read_text().replace("train", "<YOUR PARTITION NAME>"))
+    text = path.read_text()
+    path.write_text(text.replace("train", "<YOUR PARTITION NAME>"))
     assert main(["verify-configs", "survey/system.toml"]) == 2
     assert "survey/system.toml:12:13: is not TOML: " in capsys.readouterr().out
+    path.write_text(text.replace('"train"', '"<YOUR PARTITION NAME>"'))
+    assert main(["verify-configs", "survey/system.toml"]) == 2
+    assert 'default_partition = "<YOUR PARTITION NAME>": has a placeholder in <>' in capsys.readouterr().out

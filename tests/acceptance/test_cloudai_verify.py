@@ -25,6 +25,7 @@ from acceptance.cloudai.time_limit import seconds_of, slurm_time
 from acceptance.cloudai.toml_file import TomlFile
 from acceptance.scenario import check_scenario
 from acceptance.scenario.runs import TestDefinition, TestRun, as_sweep, as_test_scenario, bytes_of
+from tests.cloudai_toml import bash_file
 
 DATA = Path(__file__).parent / "data/cloudai"
 SYSTEM = """\
@@ -66,6 +67,10 @@ def test_no_remark_repeats_a_secret(tmp_path: Path) -> None:
     assert any('data_repository.endpoint = ["https://host/"]: must be a text' in line for line in lines)
 
 
+OPEN = (
+    "has a placeholder in <>, in whose place the guide wants a value of your own."
+    " Hint: write that value; `sinfo` lists partitions and nodes"
+)
 IMAGE = "nvcr.io/nvidia/pytorch:24.02-py3"
 # A file that is added to RING (ring.toml), and the whole line that it must give. Lines and columns count from 1.
 SYSTEMS = [
@@ -78,6 +83,15 @@ SYSTEMS = [
         'x.toml:3:1: instal_path = "i": is not a field of this table. Hint: did you mean install_path?',
     ),
     (SYSTEM.replace("install_path", "instal_path"), "x.toml:1:1: install_path: is missing. Hint: add it"),
+    (
+        SYSTEM.replace('"p"', '"<YOUR PARTITION NAME>"'),
+        f'x.toml:5:1: default_partition = "<YOUR PARTITION NAME>": {OPEN}',
+    ),
+    (
+        SYSTEM.replace('"p"', '"<YOUR PARTITION NAME>"'),
+        f'x.toml:7:1: partitions[0].name = "<YOUR PARTITION NAME>": {OPEN}',
+    ),
+    (SYSTEM.replace('"o"', '"/fsx/<user>/out"'), f'x.toml:4:1: output_path = "/fsx/<user>/out": {OPEN}'),
     (
         SYSTEM.replace('"slurm"', '"slrum"'),
         'x.toml:2:1: scheduler = "slrum": must be one of slurm, standalone, kubernetes, runai, lsf.'
@@ -301,6 +315,12 @@ def dependencies(*edges: str) -> str:
         for other in others.split():
             text += f'[[Tests.dependencies]]\ntype = "start_post_comp"\nid = "{other}"\n'
     return text
+
+
+def test_a_placeholder_is_named_where_a_command_may_redirect(tmp_path: Path) -> None:
+    texts = {"image": RING.replace('"img"', '"<IMAGE>"'), "command": bash_file("c", "sort <in >out")}
+    lines = remarks(tmp_path, {f"{name}.toml": text for name, text in texts.items()})
+    assert lines == [f'image.toml:5:1: cmd_args.docker_image_url = "<IMAGE>": {OPEN}']
 
 
 def test_a_circle_is_named(tmp_path: Path) -> None:
