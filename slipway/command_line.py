@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -146,15 +146,29 @@ def _without_output(code: int) -> int:
 
 
 def _failed(request: Request, error: Exception | str, code: int, *, printed: bool = False) -> int:
-    """Print an error as text unless it is `printed` already, as JSON if it was asked for, and return `code`."""
+    """Print an error as text unless it is `printed` already, as JSON if it was asked for, and return `code`.
+
+    An error of one line is printed once where the line `[RESULT]`, which repeats it, goes to the same place.
+    """
     faults = error.faults if isinstance(error, SettingsError) else ()
     lines = [visible(line) for line in str(error).split("\n")][:MOST_FAULTS]
-    if not printed:
-        print(*error_lines(error), sep="\n", file=sys.stderr)
+    texts = error_lines(error)
+    result = sys.stderr if request.as_json else sys.stdout
+    has_result = request.command in WITH_RESULT
+    repeated = has_result and len(texts) == 1 and _same_place(result, sys.stderr)
+    if not printed and not repeated:
+        print(*texts, sep="\n", file=sys.stderr)
     with contextlib.suppress(OSError, ValueError):
         if request.as_json:
             shown = {"exit_code": code, "text": "\n".join(lines), "faults": [fault.as_dict() for fault in faults]}
             print(json.dumps({"error": shown}), flush=True)
-        if request.command in WITH_RESULT:
-            print(f"[RESULT] FAILURE: {lines[0]}", file=sys.stderr if request.as_json else sys.stdout, flush=True)
+        if has_result:
+            print(f"[RESULT] FAILURE: {lines[0]}", file=result, flush=True)
     return code
+
+
+def _same_place(one: TextIO, other: TextIO) -> bool:
+    """Whether two streams end in one terminal, file or pipe."""
+    with contextlib.suppress(OSError, ValueError):
+        return one is other or os.path.sameopenfile(one.fileno(), other.fileno())
+    return False

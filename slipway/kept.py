@@ -61,7 +61,7 @@ def reserved(name: str) -> Iterator[IO[str]]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise UsageError(f"{_state(name, path)}. Hint: slipway rehearse --end {name}") from None
+                raise UsageError(_taken(name, path)) from None
             if not _is_at(file, path):
                 continue  # a keeper that ended removed the file before this process had its lock
             file.truncate(0)
@@ -85,13 +85,11 @@ def register(file: IO[str], kept: Kept) -> None:
     file.flush()
 
 
-def _state(name: str, path: Path) -> str:
+def _taken(name: str, path: Path) -> str:
     kept = _read(path)
-    return (
-        f"a cluster {name} is kept until {local_time(kept.until)}"
-        if kept
-        else f"a cluster {name} is being rehearsed with --keep"
-    )
+    if kept:
+        return f"a cluster {name} is kept until {local_time(kept.until)}. Hint: slipway rehearse --end {name}"
+    return f"a cluster {name} is being rehearsed with --keep. Hint: wait for its verdict, or end that command"
 
 
 def _read(path: Path) -> Kept | None:

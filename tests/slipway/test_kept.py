@@ -69,11 +69,22 @@ def test_a_name_is_kept_once_and_free_after_a_killed_keeper(folder: Path, small:
     with kept.reserved("small"):
         assert (folder / "small.json").read_text(encoding="utf-8") == ""
         with (
-            pytest.raises(UsageError, match=r"^a cluster small is being rehearsed with --keep"),
+            pytest.raises(UsageError, match=r"^a cluster small is being rehearsed with --keep\. Hint: wait for its"),
             kept.reserved("small"),
         ):
             pass
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("together", "options"), [(True, ()), (False, ("--json",))])
+def test_an_error_is_printed_once_where_the_result_repeats_it(together: bool, options: tuple[str, ...]) -> None:
+    """On a terminal, or with `2>&1`, both streams are one; with --json the result is on standard error."""
+    errors = subprocess.STDOUT if together else subprocess.PIPE
+    command = [sys.executable, "-m", "slipway", "rehearse", "--end", "none-of-this-name", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=60, cwd=REPOSITORY)
+    assert done.returncode == 2
+    (line,) = (done.stdout if together else done.stderr).splitlines()
+    assert line.startswith("[RESULT] FAILURE: no cluster ")
 
 
 def test_end_waits_until_the_keeper_has_ended(small: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
