@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from threading import Thread
 from typing import Any
 
 from rehearsal.cloud.errors import TemplateInvalid
@@ -48,6 +49,7 @@ class Stack:
     imports: set[str] = field(default_factory=set)
     skipped: list[Resource] = field(default_factory=list)  # retained when the stack was deleted; still listed
     rollback: Rollback | None = None
+    worker: Thread | None = None  # of the newest operation
     stable: bool = False  # whether it ever was CREATE_COMPLETE or UPDATE_COMPLETE
 
     @property

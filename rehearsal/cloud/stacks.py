@@ -40,6 +40,7 @@ _KEEP = ("Retain", "RetainExceptOnCreate")
 _KEEP_ON_ROLLBACK = ("Retain",)
 PAUSED = ("CREATE_FAILED", "UPDATE_FAILED")  # of a stack: an operation without a roll-back failed
 NEVER_MADE = "CREATE_FAILED"  # of a resource: the next operation deletes it
+CANCELLED = "Resource creation cancelled"
 
 
 class StackEngine:
@@ -129,7 +130,7 @@ class StackEngine:
     def delete(self, name: str, retain: Sequence[str] = ()) -> None:
         """DeleteStack: silent when there is no such stack or its deletion runs, as AWS is.
 
-        `retain` are logical ids that are not deleted.
+        `retain` are logical ids that are not deleted. A creation that runs is cancelled.
         """
         try:
             stack = self.find(name)
@@ -147,8 +148,9 @@ class StackEngine:
             used = self._exports_in_use(stack, {})
             if used:
                 raise TemplateInvalid(used)
+            running = stack.worker if stack.busy else None
             self._stack_event(stack, "DELETE_IN_PROGRESS", "User Initiated")
-        self._in_background(self._delete, stack, tuple(retain))
+        self._in_background(self._delete, stack, tuple(retain), running)
 
     def continue_rollback(self, name: str, skip: Sequence[str] = ()) -> None:
         """ContinueUpdateRollback: try what could not be taken back again, without the resources `skip`.
@@ -297,8 +299,9 @@ class StackEngine:
             self._stack_event(stack, "UPDATE_IN_PROGRESS", "User Initiated" if stack.parent_id is None else "")
         return document, references
 
-    def _in_background(self, work: Callable[..., None], *arguments: Any) -> None:
-        worker = threading.Thread(target=work, args=arguments, name=f"stack-{work.__name__}", daemon=True)
+    def _in_background(self, work: Callable[..., None], stack: Stack, *arguments: Any) -> None:
+        worker = threading.Thread(target=work, args=(stack, *arguments), name=f"stack-{work.__name__}", daemon=True)
+        stack.worker = worker
         self._workers.append(worker)
         worker.start()
         if self._settle_s > 0:
@@ -310,17 +313,26 @@ class StackEngine:
         failed = self._make_missing(stack, stack.document, self._resolver(stack, stack.document))
         if failed is None:
             failed = self._set_outputs(stack)
-        if failed is None:
-            self._stack_event(stack, "CREATE_COMPLETE")
-            return
-        stack.reason = failed
-        if stack.options.disable_rollback or stack.options.on_failure == "DO_NOTHING":
-            self._stack_event(stack, "CREATE_FAILED", failed)
-            return
-        final = "DELETE" if stack.options.on_failure == "DELETE" else "ROLLBACK"
-        self._stack_event(stack, f"{final}_IN_PROGRESS", f"{failed} Rollback requested by user.")
+        with self._lock:
+            if self._is_cancelled(stack):  # the deletion goes on with what was made
+                return
+            if failed is None:
+                self._stack_event(stack, "CREATE_COMPLETE")
+                return
+            stack.reason = failed
+            if stack.options.disable_rollback or stack.options.on_failure == "DO_NOTHING":
+                self._stack_event(stack, "CREATE_FAILED", failed)
+                return
+            final = "DELETE" if stack.options.on_failure == "DELETE" else "ROLLBACK"
+            self._stack_event(stack, f"{final}_IN_PROGRESS", f"{failed} Rollback requested by user.")
         self._roll_creation_back(stack, final, _KEEP_ON_ROLLBACK)
         stack.reason = failed
+
+    def _is_cancelled(self, stack: Stack) -> bool:
+        """Whether the stack, or one that it is nested in, is being deleted."""
+        while stack.status != "DELETE_IN_PROGRESS" and stack.parent_id is not None:
+            stack = self.find(stack.parent_id)
+        return stack.status == "DELETE_IN_PROGRESS"
 
     def _roll_creation_back(self, stack: Stack, final: str, keep: tuple[str, ...]) -> None:
         undone = self._remove(stack, list(stack.resources), keep=keep)
@@ -333,6 +345,8 @@ class StackEngine:
             body = bodies[logical_id]
             if logical_id in stack.resources or not self._wanted(body, resolver):
                 continue
+            if self._is_cancelled(stack):
+                return CANCELLED
             resource = new_resource(logical_id, body)
             resource.needs = template.dependencies(body, stack.resources)
             stack.resources[logical_id] = resource
@@ -366,10 +380,9 @@ class StackEngine:
             log.exception("%s of %s (%s) raised", verb, resource.logical_id, resource.resource_type)
             reason = f"Internal failure of the embedded AWS: {type(error).__name__}: {error}"
         else:
-            self._resource_event(stack, resource, f"{verb}_COMPLETE")
-            return True
-        self._resource_event(stack, resource, f"{verb}_FAILED", reason)
-        return False
+            reason = CANCELLED if verb == "CREATE" and self._is_cancelled(stack) else ""
+        self._resource_event(stack, resource, f"{verb}_FAILED" if reason else f"{verb}_COMPLETE", reason)
+        return not reason
 
     def _set_outputs(self, stack: Stack) -> str | None:
         """Resolve outputs and exports; a reason when that cannot be done."""
@@ -567,7 +580,11 @@ class StackEngine:
 
     # ---- delete ----
 
-    def _delete(self, stack: Stack, retain: Sequence[str] = ()) -> None:
+    def _delete(self, stack: Stack, retain: Sequence[str] = (), running: threading.Thread | None = None) -> None:
+        if running is not None:  # the resource that is being made, or a roll-back, ends before
+            running.join()
+            if stack.status != "DELETE_IN_PROGRESS":
+                self._stack_event(stack, "DELETE_IN_PROGRESS", "User Initiated")
         for logical_id in set(retain) & set(stack.resources):
             stack.resources[logical_id].deletion_policy = "Retain"
         failed = self._remove(stack, list(stack.resources))

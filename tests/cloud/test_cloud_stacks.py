@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -54,6 +55,40 @@ def test_a_second_delete_while_the_first_runs_does_nothing(aws: EmbeddedAws, dep
     gate.set()
     assert deployer.done(stack["StackId"])["StackStatus"] == "DELETE_COMPLETE"
     assert deletes == ["Gate"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_deletion_cancels_the_creation(nested: bool, aws: EmbeddedAws, deployer: Deployer) -> None:
+    """Nothing is begun any more; what is being made ends as CREATE_FAILED and is deleted, in one thread at a time."""
+    begun, gate = threading.Event(), threading.Event()
+    calls: list[tuple[str, str]] = []
+
+    def handler(request: ResourceRequest) -> ResourceResult:
+        if request.request_type == "Create":
+            begun.set()
+            assert gate.wait(120)
+        calls.append((request.request_type, request.logical_id))
+        return ResourceResult(request.logical_id)
+
+    aws.register_custom_resource("Custom::Gate", handler)
+    gates: dict[str, Any] = {"Gate": {"Type": "Custom::Gate"}, "Later": {"Type": "Custom::Gate", "DependsOn": "Gate"}}
+    name = f"cancelled-{nested}"
+    if nested:
+        aws.clients("s3").create_bucket(Bucket="inner")
+        aws.clients("s3").put_object(Bucket="inner", Key="gates.json", Body=json.dumps({"Resources": gates}).encode())
+        url = {"Fn::Sub": "https://s3.${AWS::Region}.${AWS::URLSuffix}/inner/gates.json"}
+        gates = {"Inner": {"Type": "AWS::CloudFormation::Stack", "Properties": {"TemplateURL": url}}}
+    made = deployer.api.create_stack(StackName=name, TemplateBody=json.dumps({"Resources": gates}))
+    assert begun.wait(120)
+    deployer.api.delete_stack(StackName=name)
+    assert deployer.api.describe_stacks(StackName=made["StackId"])["Stacks"][0]["StackStatus"] == "DELETE_IN_PROGRESS"
+    gate.set()
+    assert deployer.done(made["StackId"])["StackStatus"] == "DELETE_COMPLETE"
+    assert calls == [("Create", "Gate"), ("Delete", "Gate")]
+    ends = [event.status for event in deployer.events if event.logical_id == name]
+    assert ends == ["CREATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "DELETE_COMPLETE"]
+    failed = [(event.logical_id, event.reason) for event in deployer.events if event.status == "CREATE_FAILED"]
+    assert failed[0] == ("Gate", "Resource creation cancelled")
 
 
 def test_events_tell_every_step_in_order(deployer: Deployer) -> None:
