@@ -64,6 +64,12 @@ def test_container_that_does_not_start(line: str, reason: str) -> None:
     assert reason in finding.cause
 
 
+def test_an_image_that_squashfuse_cannot_mount() -> None:
+    lines = ("container start failed with error code: 1", "    [ERROR] Failed to mount: /fsx/containers/a.sqsh")
+    (finding,) = parse_bytes("".join(f"slurmstepd: error: pyxis: {line}\n" for line in lines).encode()).causes
+    assert finding.cause == "squashfuse or fuse-overlayfs cannot mount the image /fsx/containers/a.sqsh"
+
+
 def test_the_table_is_large_and_its_rows_differ() -> None:
     assert len(ROWS) >= 30
     assert len({row.id for row in ROWS}) == len(ROWS)
