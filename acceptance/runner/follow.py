@@ -132,7 +132,7 @@ class Follower:
             else:
                 cancelled.append(job_id)
         self._running.clear()
-        return cancelled
+        return sorted(cancelled)
 
     def _wait(self, job_id: int, timeout_s: int) -> tuple[JobInfo | None, str]:
         """Wait for the end. Give the last state and, if a bound was exceeded, what did (the job then still runs)."""
