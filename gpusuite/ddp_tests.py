@@ -14,10 +14,11 @@ import argparse
 import contextlib
 import os
 import re
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -41,10 +42,16 @@ COLLECTIVES = {
     "alltoall": ("all-to-all", "data"),
     "sendrecv": ("send and receive", "data"),
 }
+FAULTS = {
+    "wrong": "changes an element",
+    "loss": "does not learn",
+    "hang": "does not arrive",
+    "stall": "arrives, and is stopped (SIGSTOP)",
+}
+ANSWER_S = 10.0
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _ITERS, _STEPS = (50, 20), (40, 20)  # without and with --quick
 _QUICK_SIZE = 1 << 30  # larger ones are left out with --quick
-FAULTS = ("wrong", "loss", "hang")
 
 
 class Group:
@@ -62,7 +69,13 @@ class Group:
             torch.cuda.set_device(self.device)
         within = timedelta(seconds=timeout_s)
         listens = rank.rank == 0 and not rank.agent_store
-        store = distributed.TCPStore(rank.address, rank.port, rank.world, listens, within, wait_for_workers=False)
+        try:
+            store = distributed.TCPStore(rank.address, rank.port, rank.world, listens, within, wait_for_workers=False)
+        except RuntimeError:
+            if not listens:
+                where = f"rank 0 at {rank.address}, port {rank.port}"
+                end(f"{reports.node_name()} rank {rank.rank}: {where} did not answer within {timeout_s:.0f} s")
+            raise
         self._store = distributed.PrefixStore("gpusuite", store)
         with self.phase("init"):
             backend = "gloo" if cpu else "nccl"
@@ -75,19 +88,45 @@ class Group:
 
         The process ends by os._exit: a collective, or the end of the group, could wait for the missing rank forever.
         """
-        self._store.set(f"{name}/{self.rank.rank}", reports.node_name())
         watchdog = threading.Timer(self.timeout_s, self._late, [name])
         watchdog.daemon = True
         watchdog.start()
+        started = time.monotonic()
         try:
+            self._store.set(f"{name}/{self.rank.rank}", reports.node_name())
             yield
+        except RuntimeError:
+            if time.monotonic() - started > 0.9 * self.timeout_s:  # gloo's own time-out: it names no rank
+                self._late(name)
+            raise
         finally:
             watchdog.cancel()
 
     def _late(self, name: str) -> None:
+        """Print who is missing, and end. Rank 0 keeps the list: if its host stopped, the question hangs as well."""
+        where: list[str] = []
+        asking = threading.Thread(target=lambda: where.append(self._missing(name)), daemon=True)
+        asking.start()
+        asking.join(ANSWER_S)
+        known = where[0] if where else "rank 0, which keeps the list of those that arrived, does not answer"
+        end(f"{name} did not end within {self.timeout_s:.0f} s on rank {self.rank.rank}: {known}")
+
+    def _missing(self, name: str) -> str:
         missing = [rank for rank in range(self.rank.world) if not self._store.check([f"{name}/{rank}"])]
-        where = f"ranks {', '.join(map(str, missing))} did not arrive" if missing else "all ranks arrived, and wait"
-        end(f"{name} did not end within {self.timeout_s:.0f} s on rank {self.rank.rank}: {where}")
+        return f"{self.named(missing)} did not arrive" if missing else "all ranks arrived, and wait"
+
+    def named(self, ranks: Iterable[int]) -> str:
+        """Return the ranks by node: `ranks 8, 9 on gpu-2`. The node of a rank that never arrived is not known."""
+        nodes: dict[str, list[int]] = {}
+        for rank in ranks:
+            nodes.setdefault(self.node(rank), []).append(rank)
+        parts = (f"ranks {', '.join(map(str, mine))}{f' on {node}' if node else ''}" for node, mine in nodes.items())
+        return "; ".join(parts)
+
+    def node(self, rank: int) -> str:
+        """The name of the node of a rank; empty if it did not arrive."""
+        key = f"init/{rank}"
+        return str(self._store.get(key).decode()) if self._store.check([key]) else ""
 
     def of_each(self, value: float) -> list[float]:
         """The number that each rank has given, by rank."""
@@ -99,8 +138,7 @@ class Group:
     def say_of_each(self, what: str, texts: Sequence[str]) -> None:
         """Print a line for each rank, with its node; on rank 0."""
         for rank, text in enumerate(texts if self.rank.rank == 0 else ()):
-            node = self._store.get(f"init/{rank}").decode()
-            reports.say("DDP", f"rank {rank} on {node}: {what}: {text}")
+            reports.say("DDP", f"rank {rank} on {self.node(rank)}: {what}: {text}")
 
     def wait(self) -> None:
         """Wait for the device and for all ranks."""
@@ -199,7 +237,7 @@ def _parser() -> argparse.ArgumentParser:
         "--expect-gpus", type=reports.whole(0, 1_000_000), metavar="N", help="fewer ranks are a failure"
     )
     parser.add_argument("--cpu", action="store_true", help="for tests: gloo on the CPU; the figures mean nothing")
-    inject = "for tests: a fault on one rank: wrong:1 (an element), loss:1 (no learning), hang:1 (does not arrive)"
+    inject = f"for tests: a fault on one rank: {'; '.join(f'{kind}:1 {what}' for kind, what in FAULTS.items())}"
     parser.add_argument("--inject", default="", metavar="KIND:RANK", help=inject)
     return parser
 
@@ -241,6 +279,9 @@ def _run(arguments: argparse.Namespace, rank: Rank, collectives: Sequence[tuple[
     if arguments.inject == f"hang:{rank.rank}":
         time.sleep(arguments.timeout * 3)
     group, failures, code = Group(rank, arguments.cpu, arguments.timeout), [], reports.EXIT_GOOD
+    if arguments.inject == f"stall:{rank.rank}":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    nodes = [group.node(one) for one in range(rank.world)] if rank.rank == 0 else []
     missing = []
     if arguments.expect_gpus and rank.world < arguments.expect_gpus:
         missing = [f"{rank.world} ranks, expected {arguments.expect_gpus}. Hint: one rank a GPU"]
@@ -248,7 +289,7 @@ def _run(arguments: argparse.Namespace, rank: Rank, collectives: Sequence[tuple[
         started = time.monotonic()
         found, wrong = test()
         report = {"schema": 1, "date": reports.now(), "launcher": rank.launcher, "world_size": rank.world}
-        report.update(_versions(group), took_s=round(time.monotonic() - started, 1), **found)
+        report.update(_versions(group), nodes=nodes, took_s=round(time.monotonic() - started, 1), **found)
         failures += wrong
         report.update(result=reports.FAILURE if missing or wrong else reports.SUCCESS, failures=missing + wrong)
         if rank.rank == 0 and not reports.write(arguments.report_dir, arguments.report_name or name, report):
@@ -279,7 +320,7 @@ def _moving(arguments: argparse.Namespace, group: Group, collectives: Sequence[t
         "collectives": [row for row in rows if row["collective"] != "all_reduce"],
         "ok": all(row["ok"] for row in rows),
     }
-    return report, _slow_or_wrong(arguments.least_gb_per_s, rows)
+    return report, _slow_or_wrong(arguments.least_gb_per_s, rows, group.named)
 
 
 def _versions(group: Group) -> dict[str, Any]:
@@ -289,14 +330,14 @@ def _versions(group: Group) -> dict[str, Any]:
     return {**versions, "backend": group.distributed.get_backend()}
 
 
-def _slow_or_wrong(least: float | None, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the failures. least: bus bandwidth in GB/s of the last size of each collective."""
+def _slow_or_wrong(least: float | None, rows: Sequence[dict[str, Any]], named: Callable[[list[int]], str]) -> list[str]:
+    """Return the failures. least: bus bandwidth in GB/s of the last size of each collective; named: ranks by node."""
     failures, last = [], {row["collective"]: row for row in rows}
     for row in rows:
         name, wrong = COLLECTIVES[row["collective"]]
         what = f"{name} of {row['bytes']} bytes"
         if not row["ok"]:
-            failures.append(f"{what}: wrong {wrong} on ranks {row['wrong_ranks']} in {row['wrong']} checks")
+            failures.append(f"{what}: wrong {wrong} in {row['wrong']} checks: {named(row['wrong_ranks'])}")
         if least and row is last[row["collective"]] and not row["busbw_gb_per_s"] >= least:
             bandwidth = f"bus bandwidth {number(row['busbw_gb_per_s'])} GB/s, expected at least {number(least)}"
             failures.append(f"{what}: {bandwidth}")

@@ -32,13 +32,14 @@ class Rank:
 def find_rank(environment: Mapping[str, str]) -> Rank:
     """Return this process's rank. Raises LaunchError with variable, value and repair.
 
-    torchrun's variables go first: under `srun ... torchrun` both exist. A single process needs no variables.
+    torchrun's variables go first: under `srun ... torchrun` both exist. A single process needs no variables. A batch
+    script has SLURM_PROCID and SLURM_NTASKS too, but it is no task of a step.
     """
     if "TORCHELASTIC_RUN_ID" in environment or {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= set(environment):
         return _torchrun(environment)
     if "OMPI_COMM_WORLD_RANK" in environment:
         return _mpirun(environment)
-    if int(environment.get("SLURM_NTASKS") or 1) > 1 and "SLURM_PROCID" in environment:
+    if int(environment.get("SLURM_STEP_NUM_TASKS") or 1) > 1 and "SLURM_PROCID" in environment:
         return _srun(environment)
     return Rank("none", 0, 1, 0, LOCAL, 0)
 
@@ -75,7 +76,7 @@ def _mpirun(environment: Mapping[str, str]) -> Rank:
 
 
 def _srun(environment: Mapping[str, str]) -> Rank:
-    rank, world = _number(environment, "SLURM_PROCID"), _number(environment, "SLURM_NTASKS")
+    rank, world = _number(environment, "SLURM_PROCID"), _number(environment, "SLURM_STEP_NUM_TASKS")
     local = _number(environment, "SLURM_LOCALID")
     address = environment.get("MASTER_ADDR") or first_host(environment.get("SLURM_STEP_NODELIST", ""))
     job = int(environment.get("SLURM_JOB_ID") or 0)

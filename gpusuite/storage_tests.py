@@ -36,7 +36,7 @@ REPORT = "storage_result.json"
 BLOCK = 16 << 20
 _READ = 128 << 10  # one read of a data loader
 _READS = 4000  # of each thread, in 5 s at most
-_FIO_S = 10
+_FIO_LIMIT_S = 600
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -101,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--files", type=reports.whole(1, 1_000_000), metavar="N", help="small files (default: 5000, with --quick 1000)"
     )
+    seconds = "seconds of each of fio's two measurements, where fio is installed (default: 10, with --quick 2)"
+    parser.add_argument("--fio-seconds", type=reports.whole(1, 300), metavar="S", help=seconds)
     for name, text in (("write", "of the checkpoint"), ("read", "of the checkpoint")):
         least = f"least rate {text}; slower is a failure"
         parser.add_argument(f"--least-{name}-gb-per-s", type=reports.above_zero, metavar="X", help=least)
@@ -129,11 +131,18 @@ def _check_space(directory: Path, size: int) -> None:
 def test(directory: Path, size: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Run every test in an own folder of the directory, which is removed afterwards. Raises OSError."""
     files = arguments.files or (1000 if arguments.quick else 5000)
-    with tempfile.TemporaryDirectory(prefix="gpusuite-", dir=directory) as name:
-        folder = Path(name)
+    seconds = arguments.fio_seconds or (2 if arguments.quick else 10)
+    with _folder(directory) as folder:
         result = {**checkpoint(folder, size, arguments.threads), **metadata(folder, files)}
-        fio = fio_results(folder, min(size, 4 << 30))
+    with _folder(directory) as folder:  # another one: the checkpoint is removed, and fio has its space
+        fio = fio_results(folder, min(max(size, 1 << 20), 4 << 30), seconds)
     return {**result, "fio": fio} if fio is not None else result
+
+
+@contextlib.contextmanager
+def _folder(directory: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gpusuite-", dir=directory) as name:
+        yield Path(name)
 
 
 def _blocks(size: int, threads: int) -> int:
@@ -226,27 +235,35 @@ def metadata(folder: Path, files: int) -> dict[str, Any]:
     return {"small_files": files, **rates}
 
 
-def fio_results(folder: Path, size: int) -> dict[str, Any] | None:
-    """Return operations a second of fio's random 4 KiB reads and writes; None where fio is not installed."""
+def fio_results(folder: Path, size: int, seconds: int) -> dict[str, Any] | None:
+    """Return operations a second of fio's random 4 KiB writes and reads; None where fio is not installed."""
     fio = shutil.which("fio")
     if fio is None:
         return None
-    found: dict[str, Any] = {}
-    for kind in ("randwrite", "randread"):
-        argv = [fio, "--name=gpusuite", f"--directory={folder}", f"--size={size}", f"--rw={kind}", "--bs=4k"]
-        argv += ["--iodepth=64", "--ioengine=libaio", "--direct=1", f"--runtime={_FIO_S}", "--time_based"]
-        try:
-            done = subprocess.run(
-                [*argv, "--output-format=json"], capture_output=True, text=True, timeout=600, check=False
-            )
-            found[kind] = parse_fio(done.stdout, kind) if done.returncode == 0 else _fio_error(done)
-        except subprocess.TimeoutExpired:
-            found[kind] = {"error": "fio did not end within 600 s"}
-    return found
+    # A thread: the processes that fio otherwise forks would write on if fio were killed.
+    argv = [fio, "--name=gpusuite", "--thread", f"--directory={folder}", f"--size={size}", "--bs=4k", "--iodepth=64"]
+    argv += ["--ioengine=libaio", "--direct=1", f"--runtime={seconds}", "--time_based", "--output-format=json"]
+    return {kind: _fio_result([*argv, f"--rw={kind}"], kind) for kind in ("randwrite", "randread")}
 
 
-def _fio_error(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    return {"error": f"fio ended with code {done.returncode}: {' '.join((done.stderr or done.stdout).split())[:200]}"}
+def _fio_result(argv: Sequence[str], kind: str) -> dict[str, Any]:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_FIO_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return {"error": f"fio did not end within {_FIO_LIMIT_S} s"}
+    except OSError as error:
+        return {"error": f"fio does not start: {error.strerror}"}
+    if done.returncode:
+        return {"error": fio_error(done.returncode, done.stdout, done.stderr)}
+    return parse_fio(done.stdout, kind)
+
+
+def fio_error(code: int, output: str, errors: str) -> str:
+    """Return why fio failed: its first line of its own that does not name a line of its source, in both outputs."""
+    if code < 0:
+        return f"fio was ended by signal {-code}"
+    said = re.findall(r"^fio: (?!file:|pid=)(.+)", f"{errors}\n{output}", re.MULTILINE)
+    return f"fio ended with code {code}" + (f": {said[0][:200]}" if said else "")
 
 
 def parse_fio(text: str, kind: str) -> dict[str, Any]:

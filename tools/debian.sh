@@ -12,8 +12,9 @@ readonly DEBIAN_HOST_PACKAGES=(
   sudo:sudo iptables:iptables prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter procps:ps curl:curl
 )
 
-# For tests only: a browser that opens the acceptance report, roots of other distributions, Slurm's accounting database.
-readonly DEBIAN_TEST_PACKAGES=(chromium:chromium mmdebstrap:mmdebstrap slurmdbd:slurmdbd mariadb-server:mariadbd)
+# For tests only: a browser that opens the acceptance report, roots of other distributions, Slurm's accounting database,
+# the program that measures storage.
+readonly DEBIAN_TEST_PACKAGES=(chromium:chromium mmdebstrap:mmdebstrap slurmdbd:slurmdbd mariadb-server:mariadbd fio:fio)
 
 # Services of the packages above. The local hosts and the tests start them; on the machine they would only take ports.
 readonly DEBIAN_UNITS=(slurmctld slurmd slurmdbd munge mariadb prometheus prometheus-node-exporter docker-registry)

@@ -1,12 +1,13 @@
-"""What test_acceptance_hosts.py runs in namespaces of its own: `python inside_hosts.py RUN_DIR TOOLS_DIR` prints JSON.
+"""What test_acceptance_hosts.py runs in namespaces of its own: `python inside_hosts.py RUN_DIR TOOLS_DIR [PYTHON]` prints JSON.
 
-Eight compute hosts are booted once. Between two searches something is broken and mended again; each search is the
+PYTHON is that of the environment with torch, if there is one. Eight compute hosts are booted once. Between two searches something is broken and mended again; each search is the
 command of the head node, with the program that a deployment puts there. What is measured is program/tcp_perf.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import subprocess
 import sys
@@ -30,6 +31,13 @@ SIZE = 2 << 20  # bytes: 0.08 s over a healthy link, 0.42 s at the limit: a busy
 PAIR_TIMEOUT_S = 12  # ten times what a healthy pair takes
 GUIDE_TRIES = 3  # with Slurm 22.05 one MPI job in about twenty hangs before its ranks have met (PMIx)
 TESTS = "/fsx/tests"
+SUITE = HERE.parents[1] / "gpusuite"
+TORCH = "/opt/torch"  # on the hosts: the environment of torch, its Python, and the GPU suite
+WHERE_TORCH_IS = "import json, sys, sysconfig; print(json.dumps([sys.base_prefix, sysconfig.get_path('purelib')]))"
+DDP_CASES = {  # name -> flags; a rank of the second host is stopped in the second one
+    "good": "--all --iters 10 --sizes 4K,1M --collectives all_reduce,alltoall --expect-gpus 2 --report-dir /fsx/ddp",
+    "stall": "--iters 2 --timeout 15 --inject stall:1",
+}
 # As the guides write them; the sweep of nccl-tests ends earlier, and each of its sizes is measured once.
 GUIDE = (
     "sudo su - ubuntu -c whoami",
@@ -153,6 +161,38 @@ def stopped_ranks(fleet: Fleet, name: str) -> Iterator[None]:
     yield
 
 
+class TorchFleet(Fleet):
+    """Hosts that also see the environment of torch: `python`, which is python of SLIPWAY_GPU_SUITE, or None."""
+
+    python: str | None = None
+
+    def _binds(self, spec: HostSpec, root: Path) -> list[str]:
+        return [*super()._binds(spec, root), *self._torch]
+
+    @functools.cached_property
+    def _torch(self) -> list[str]:
+        if self.python is None:
+            return []
+        said = subprocess.run([self.python, "-c", WHERE_TORCH_IS], check=True, capture_output=True, text=True)
+        base, packages = json.loads(said.stdout)
+        places = {"python": base, "packages": packages, "gpusuite": SUITE}
+        return [f"--bind-ro={path}:{TORCH}/{name}" for name, path in places.items()]
+
+
+def ddp(fleet: TorchFleet) -> dict[str, Any]:
+    """ddp_tests.py as docs/gpu-suite.md starts it: srun with one task a GPU and no launcher, here with gloo on two hosts."""
+    srun = ["srun", "--nodes=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--cpu-bind=none"]
+    env = [f"PYTHONPATH={TORCH}/packages", f"LD_LIBRARY_PATH={TORCH}/python/lib", "OMP_NUM_THREADS=1"]
+    answer: dict[str, Any] = {}
+    for case, flags in DDP_CASES.items():
+        program = [f"{TORCH}/python/bin/python3", f"{TORCH}/gpusuite/ddp_tests.py", "--cpu", *flags.split()]
+        done = fleet.head.exec([*srun, "env", *env, *program], timeout_s=240)
+        left = shell(fleet.head, "for n in {1..100}; do squeue --noheader | grep . || break; sleep 0.2; done")
+        answer[case] = {"code": done.rc, "out": done.stdout + done.stderr, "left": left.splitlines()[-1:]}
+    names = shell(fleet.head, "ls /fsx/ddp").split()
+    return {**answer, "reports": {name: json.loads(shell(fleet.head, f"cat /fsx/ddp/{name}")) for name in names}}
+
+
 def guide(fleet: Fleet) -> dict[str, list[Any]]:
     """Commands of the guides, typed as the cluster's user on the head node: command -> exit code and output."""
     seen = {}
@@ -166,8 +206,8 @@ def guide(fleet: Fleet) -> dict[str, list[Any]]:
     return seen
 
 
-def search_all(fleet: Fleet) -> dict[str, Any]:
-    answer: dict[str, Any] = {"guide": guide(fleet)}
+def search_all(fleet: TorchFleet) -> dict[str, Any]:
+    answer: dict[str, Any] = {"guide": guide(fleet), "ddp": ddp(fleet) if fleet.python else None}
     search = ["locate", "--scenario", SCENARIO]
     cases: dict[str, tuple[AbstractContextManager[None], list[str]]] = {
         "one": (slow_nodes(fleet, "gpu-6"), search),
@@ -182,8 +222,9 @@ def search_all(fleet: Fleet) -> dict[str, Any]:
     return answer
 
 
-def main(run_dir: str, tools_dir: str) -> dict[str, Any]:
-    with Fleet(Path(run_dir), CIDR, GATEWAY, tools_dir=Path(tools_dir), link_rate_mbit=LINK_MBIT) as fleet:
+def main(run_dir: str, tools_dir: str, python: str | None = None) -> dict[str, Any]:
+    TorchFleet.python = python
+    with TorchFleet(Path(run_dir), CIDR, GATEWAY, tools_dir=Path(tools_dir), link_rate_mbit=LINK_MBIT) as fleet:
         fleet.boot(HEAD, *(compute(number + 1) for number in range(HOSTS)))
         fleet.write_slurm()
         fleet.start_slurm()

@@ -18,6 +18,9 @@ TOOLS = REPOSITORY / ".rehearsal-tools"
 UNSHARE = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
 ENGINE = 'mount -t tmpfs run /run && exec "$@"'
 LIMIT_S = 800
+LINK_GB_PER_S = 0.025  # what inside_hosts.py gives each link, 200 Mbit/s
+TORCH = os.environ.get("SLIPWAY_GPU_SUITE")
+needs_torch = pytest.mark.skipif(TORCH is None, reason="needs the environment of `make test-gpu-suite`")
 NODES = [f"gpu-{number}" for number in range(1, 9)]
 
 pytestmark = [
@@ -36,6 +39,8 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All searches, on hosts that were booted once; inside_hosts.py says how each was broken."""
     subprocess.run([str(REPOSITORY / "rehearsal/standins/setup.sh"), str(TOOLS)], check=True, timeout=300)
     inside = [sys.executable, str(HERE / "inside_hosts.py"), str(tmp_path_factory.mktemp("eight")), str(TOOLS)]
+    if TORCH:
+        inside.append(str(Path(TORCH).absolute()))
     done = subprocess.run(
         [*UNSHARE, "sh", "-c", ENGINE, "sh", *inside],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
@@ -101,6 +106,36 @@ def test_stopped_ranks_are_a_hang_of_their_host(searched: dict[str, Any]) -> Non
     assert (hang["code"], hang["jobs"]) == (1, ["COMPLETED acceptance-locate"])
     of_gpu_2 = [pair for pair in hang["report"]["locate"]["pairs"] if "gpu-2" in pair["nodes"]]
     assert {pair["outcome"] for pair in of_gpu_2} == {"hang"}
+
+
+@needs_torch
+def test_communication_between_hosts_by_srun(searched: dict[str, Any]) -> None:
+    """The ranks, the address and the port come from what srun sets; gloo finds the hosts' network by itself."""
+    good = searched["ddp"]["good"]
+    assert (good["code"], good["left"]) == (0, []), good["out"]
+    assert "[RESULT] SUCCESS" in good["out"]
+    moved, trained, sharded = (
+        searched["ddp"]["reports"][f"{name}_result.json"] for name in ("ddp_allreduce", "ddp_training", "fsdp_training")
+    )
+    for report in (moved, trained, sharded):
+        found = (report["launcher"], report["world_size"], report["nodes"], report["backend"], report["failures"])
+        assert found == ("srun", 2, ["gpu-1", "gpu-2"], "gloo", [])
+    rows = [(row["collective"], row["bytes"], row["ok"]) for row in moved["allreduce"] + moved["collectives"]]
+    assert rows == [(name, size, True) for name in ("all_reduce", "alltoall") for size in (4096, 1 << 20)]
+    assert 0 < moved["allreduce"][-1]["busbw_gb_per_s"] < 2 * LINK_GB_PER_S, "it crossed the hosts' links"
+    for one in (trained, sharded):
+        assert (one["improved"], one["weights_equal"]) == (True, True)
+
+
+@needs_torch
+def test_a_rank_that_is_stopped_is_named_with_its_host_and_the_step_ends(searched: dict[str, Any]) -> None:
+    stall = searched["ddp"]["stall"]
+    assert stall["left"] == [], "no job is left"
+    assert stall["code"] not in (0, 124), stall["out"]
+    line = (
+        "[RESULT] FAILURE: [all-reduce of 8000000 did not end within 15 s on rank 0: ranks 1 on gpu-2 did not arrive]"
+    )
+    assert line in stall["out"]
 
 
 def test_commands_of_the_guides_as_the_clusters_user(searched: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from gpusuite.options import Options
 
 def main() -> None:
     torch.set_num_threads(1)  # no threads before a fork
+    ddp_tests.ANSWER_S = 2.0
     for case in json.load(sys.stdin):
         print(json.dumps(stage(case) if "stage" in case else group(case)), flush=True)
 
@@ -46,9 +48,13 @@ def steady(_: Any, work: Callable[[], Any], calls: int) -> float:
 def group(case: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryFile() as output:
         ranks = [fork(case["argv"], environment, output.fileno()) for environment in case["ranks"]]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]
+        states = [os.waitpid(rank, os.WUNTRACED)[1] for rank in ranks]
+        for number, rank in enumerate(ranks):
+            if os.WIFSTOPPED(states[number]):
+                os.kill(rank, signal.SIGKILL)
+                states[number] = os.waitpid(rank, 0)[1]
         output.seek(0)
-        return {"codes": codes, "output": output.read().decode()}
+        return {"codes": [os.waitstatus_to_exitcode(state) for state in states], "output": output.read().decode()}
 
 
 def fork(argv: list[str], environment: dict[str, str], output: int) -> int:

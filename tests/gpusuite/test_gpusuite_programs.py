@@ -310,6 +310,7 @@ def test_wrong_use(program: Any, flags: list[str], said: str, capsys: pytest.Cap
         (storage_tests, ["--directory", ".", "--threads", "0"], "0: must be a whole number from 1 to 1024"),
         (storage_tests, ["--directory", ".", "--files", "100000000"], "must be a whole number from 1 to 1000000"),
         (storage_tests, ["--directory", ".", "--least-read-gb-per-s", "nan"], "nan: must be a number above 0"),
+        (storage_tests, ["--directory", ".", "--fio-seconds", "0"], "0: must be a whole number from 1 to 300"),
         (ddp_tests, ["--iters", "-1"], "-1: must be a whole number from 1 to"),
         (ddp_tests, ["--timeout", "inf"], "inf: must be a number above 0"),
         (gpu_tests, ["--stress-seconds", "-1"], "-1: must be a number above 0"),
@@ -325,14 +326,6 @@ def test_flags_that_are_out_of_range(
         program.main(flags)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
-
-
-def test_the_space_is_that_of_a_block_for_each_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--directory", str(tmp_path), "--size", "1M", "--threads", "1024"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage_tests, "BLOCK", 1 << 40)
-        assert storage_tests.main(flags) == 2
-    assert f"the test writes {1 << 50}. Hint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -395,7 +388,7 @@ def test_a_report_that_cannot_be_written_is_said(
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "gpu-1", "MASTER_PORT": "29400"}
 SRUN = {
     "SLURM_PROCID": "9",
-    "SLURM_NTASKS": "16",
+    "SLURM_STEP_NUM_TASKS": "16",
     "SLURM_LOCALID": "1",
     "SLURM_STEP_NODELIST": "gpu-[01-02]",
     "SLURM_JOB_ID": "5000",
@@ -420,7 +413,8 @@ MPIRUN = {
         ),
         (SRUN, Rank("srun", 9, 16, 1, "gpu-01", 61464)),
         ({**SRUN, "MASTER_ADDR": "x", "MASTER_PORT": "1"}, Rank("srun", 9, 16, 1, "x", 1)),
-        ({**SRUN, "SLURM_NTASKS": "1"}, Rank("none", 0, 1, 0, "127.0.0.1", 0)),
+        ({**SRUN, "SLURM_STEP_NUM_TASKS": "1"}, Rank("none", 0, 1, 0, "127.0.0.1", 0)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16"}, Rank("none", 0, 1, 0, "127.0.0.1", 0)),  # a batch script
         (MPIRUN, Rank("mpirun", 2, 8, 2, "127.0.0.1", 29501)),
         ({**MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "MASTER_ADDR": "h"}, Rank("mpirun", 2, 8, 2, "h", 29501)),
     ],
@@ -615,47 +609,6 @@ def test_the_fleet_compares_what_is_alike(tmp_path: Path, capsys: pytest.Capture
     assert f"[CHECK] no limit: corruption screen: {alone}" in capsys.readouterr().out
 
 
-def test_storage_measures_and_compares(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(storage_tests, "BLOCK", 1 << 17)
-    monkeypatch.setattr(storage_tests, "_READS", 65)
-    monkeypatch.setattr(storage_tests, "fio_results", lambda *_: None)
-    flags = ["--directory", str(tmp_path), "--size", "1M", "--threads", "2", "--files", "20"]
-    assert storage_tests.main([*flags, "--report-dir", str(tmp_path / "out")]) == 0
-    (result,) = json.loads((tmp_path / "out/storage_result.json").read_text())["directories"].values()
-    assert (result["bytes"], result["wrong_blocks"], result["small_files"]) == (1 << 20, 0, 20)
-    assert "fio" not in result
-    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
-    assert "[CHECK]" not in capsys.readouterr().out
-    for what in ("write", "read"):
-        assert storage_tests.main([*flags, f"--least-{what}-gb-per-s", "9999"]) == 1
-        last = capsys.readouterr().out.splitlines()[-1]
-        assert f"{what} " in last
-        assert "GB/s, expected at least 9999" in last
-    assert storage_tests.main([*flags, "--verbose", "--least-write-gb-per-s", "1e-5"]) == 0
-    out = capsys.readouterr().out
-    assert f"[CHECK] pass: {reports.node_name()}: {tmp_path}: 0 blocks read back differently" in out
-    assert "GB/s, expected at least 1e-05" in out
-
-
-def test_storage_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_tests, "BLOCK", 1 << 17)
-    monkeypatch.setattr(storage_tests, "_READS", 65)
-    write = storage_tests._write
-
-    def flips(folder: Path, file: int, blocks: int, content: storage_tests.Content) -> None:
-        write(folder, file, blocks, content)
-        with (folder / f"part-{file}").open("r+b") as stream:
-            stream.seek(50_000)
-            byte = stream.read(1)[0]
-            stream.seek(50_000)
-            stream.write(bytes([byte ^ 4]))
-
-    monkeypatch.setattr(storage_tests, "_write", flips)
-    assert storage_tests.checkpoint(tmp_path, 4 << 17, 2)["wrong_blocks"] >= 2
-
-
 def test_a_process_that_no_signal_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that hangs in the driver: `answer` reports the hang, and the other GPUs are measured."""
     monkeypatch.setattr(workers, "END_S", 0.05)
@@ -666,14 +619,6 @@ def test_a_process_that_no_signal_ends_is_not_waited_for(monkeypatch: pytest.Mon
     assert found == {"error": "compute did not end within 5 s: it hangs", "hang": True}
     assert worker.process.poll() is None
     worker.end()
-
-
-def test_fio_output() -> None:
-    job = {"jobs": [{"read": {"iops": 4.1e5, "bw_bytes": 1.7e9}, "write": {"iops": 1.0, "bw_bytes": 4096}}]}
-    text = "fio: a warning\n" + json.dumps(job)
-    assert storage_tests.parse_fio(text, "randread") == {"iops": 4.1e5, "gb_per_s": 1.7}
-    assert storage_tests.parse_fio(text, "randwrite")["iops"] == 1.0
-    assert "cannot be read" in storage_tests.parse_fio("no json", "randread")["error"]
 
 
 SRUN_STAND_IN = '#!/bin/sh\necho "srun $*" >>"$CALLS"\nexit "${CODE:-0}"\n'

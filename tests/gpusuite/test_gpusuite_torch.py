@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -26,6 +27,7 @@ ROOT = HERE.parents[1]
 SUITE = ROOT / "gpusuite"
 PYTHON = str(Path(os.environ.get("SLIPWAY_GPU_SUITE", "python3")).absolute())
 CPU = {**os.environ, "OMP_NUM_THREADS": "1"}
+NODE = node_name()
 COLLECTIVES = "all_reduce,all_gather,reduce_scatter,alltoall,sendrecv"
 
 
@@ -71,7 +73,7 @@ def of(launcher: str, rank: int, world: int, port: str) -> dict[str, str]:
         "srun": {
             "SLURM_PROCID": rank,
             "SLURM_LOCALID": rank,
-            "SLURM_NTASKS": world,
+            "SLURM_STEP_NUM_TASKS": world,
             "SLURM_STEP_NODELIST": "localhost",
         },
         "mpirun": {
@@ -89,8 +91,11 @@ GROUPS = {  # case -> launcher, ranks, flags
     "loss": ("torchrun", 2, "--train-smoke --epochs 2 --steps 3 --batch-size 5 --inject loss:0"),
     "quick training": ("torchrun", 2, "--train-smoke --quick --verbose"),
     "srun": ("srun", 2, "--iters 2 --numel 500 --expect-gpus 2"),
-    "mpirun": ("mpirun", 2, "--iters 2 --numel 500 --expect-gpus 3"),
+    "too few": ("mpirun", 2, "--iters 2 --numel 500 --expect-gpus 3"),
     "hang": ("torchrun", 2, "--iters 2 --timeout 8 --inject hang:1"),
+    "stall": ("torchrun", 2, "--iters 2 --timeout 8 --inject stall:1"),
+    "rank 0 stalls": ("torchrun", 2, "--iters 2 --timeout 8 --inject stall:0"),
+    "alone": ("torchrun", 2, "--timeout 2"),
 }
 # Faults on purpose, each with a stage that finds it; and the same stages without a fault.
 STAGES = [("wrong", "compute"), ("flip", "screen"), ("loss", "train"), ("droop", "stress"), ("slow", "compute")]
@@ -104,7 +109,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("reports")
     for case, (launcher, world, flags) in GROUPS.items():
         port = str(free_ports(1))
-        ranks = [of(launcher, rank, world, port) for rank in range(world)]
+        ranks = [of(launcher, rank, world, port) for rank in range(case == "alone", world)]
         argv = ["--cpu", *flags.split(), "--report-dir", str(folder), "--report-name", case]
         cases.append({"argv": argv, "ranks": ranks})
     argv = [PYTHON, str(HERE / "in_one_process.py")]
@@ -172,7 +177,7 @@ def test_a_gpu_that_hangs_on_purpose_is_named_and_ended(tmp_path: Path, monkeypa
     flags = ["--quick", "--cpu-devices", "2", "--stages", "memory,screen", "--inject", "hang:1"]
     assert gpu_tests.main([*flags, "--report-dir", str(tmp_path)]) == 1
     report = json.loads((tmp_path / "gpu_tests_result.json").read_text())
-    where = f"{node_name()} gpu 1 (cpu:1)"
+    where = f"{NODE} gpu 1 (cpu:1)"
     assert report["failures"] == [f"{where}: memory: memory did not end within 15 s: it hangs"]
     assert {stage: set(results) for stage, results in report["stages"].items()} == {"memory": {"0"}, "screen": {"0"}}
     assert [worker.process.poll() for worker in started[0]._workers.values()] == [-signal.SIGKILL] * 2
@@ -192,15 +197,15 @@ def test_collectives_of_sizes_that_three_ranks_cannot_share(found: dict[str, Any
 def test_wrong_sums_and_data_are_named_by_rank(found: dict[str, Any]) -> None:
     one = found["wrong"]
     assert one["codes"] == [1, 1]
-    assert "all-reduce of 4000 bytes: wrong sums on ranks [1] in 4 checks" in last_line(one["output"])
-    assert "all-to-all of 4000 bytes: wrong data on ranks [1] in 4 checks" in last_line(one["output"])
+    assert f"all-reduce of 4000 bytes: wrong sums in 4 checks: ranks 1 on {NODE}" in last_line(one["output"])
+    assert f"all-to-all of 4000 bytes: wrong data in 4 checks: ranks 1 on {NODE}" in last_line(one["output"])
     assert "[DDP] all_reduce world=2 numel=1000" in one["output"]
     assert one["report"]["ok"] is False
 
     checks = [re.sub(r"[0-9.]+ us", "N us", line) for line in one["output"].splitlines() if "rank " in line]
     counts = ("0 of 4", "4 of 4")
     assert checks == [
-        f"[DDP] rank {rank} on {node_name()}: {name} of 4000 bytes: N us, {counts[rank]} checks wrong"
+        f"[DDP] rank {rank} on {NODE}: {name} of 4000 bytes: N us, {counts[rank]} checks wrong"
         for name in ("all_reduce", "alltoall")
         for rank in (0, 1)
     ]
@@ -230,20 +235,44 @@ def test_each_step_and_rank_of_a_training(found: dict[str, Any]) -> None:
     losses = re.findall(r"^\[DDP\] DDP training step \d+: loss (.*)$", one["output"], re.MULTILINE)
     assert (len(losses), losses[0], losses[-1]) == (20, f"{report['start_loss']:.5f}", f"{report['end_loss']:.5f}")
     for rank in (0, 1):
-        line = f"[DDP] rank {rank} on {node_name()}: DDP training: checksum {report['checksum']:.9g}"
+        line = f"[DDP] rank {rank} on {NODE}: DDP training: checksum {report['checksum']:.9g}"
         assert line in one["output"].splitlines()
 
 
-def test_a_rank_that_does_not_arrive_is_named(found: dict[str, Any]) -> None:
-    assert 0 not in found["hang"]["codes"]
-    assert "init did not end within 8 s on rank 0: ranks 1 did not arrive" in found["hang"]["output"]
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("hang", "init did not end within 8 s on rank 0: ranks 1 did not arrive"),
+        ("stall", f"all-reduce of 8000000 did not end within 8 s on rank 0: ranks 1 on {NODE} did not arrive"),
+        ("rank 0 stalls", "on rank 1: rank 0, which keeps the list of those that arrived, does not answer"),
+        ("alone", f"{NODE} rank 1: rank 0 at 127.0.0.1, port "),
+    ],
+)
+def test_a_rank_that_does_not_arrive_is_named(case: str, said: str, found: dict[str, Any]) -> None:
+    assert 0 not in found[case]["codes"]
+    assert said in found[case]["output"]
 
 
-@pytest.mark.parametrize(("launcher", "code"), [("srun", 0), ("mpirun", 1)])
-def test_one_task_a_gpu_without_a_launcher(launcher: str, code: int, found: dict[str, Any]) -> None:
-    one = found[launcher]
+@pytest.mark.parametrize(("case", "launcher", "code"), [("srun", "srun", 0), ("too few", "mpirun", 1)])
+def test_one_task_a_gpu_without_a_launcher(case: str, launcher: str, code: int, found: dict[str, Any]) -> None:
+    one = found[case]
     assert one["codes"] == [code, code], one["output"]
     report = one["report"]
     assert (report["launcher"], report["world_size"], report["ok"]) == (launcher, 2, True)
+    assert report["nodes"] == [NODE, NODE]
     failures = ["2 ranks, expected 3. Hint: one rank a GPU"] if code else []
     assert report["failures"] == failures
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI: apt-get install openmpi-bin")
+def test_mpirun(tmp_path: Path) -> None:
+    """Open MPI's own mpirun: it sets the ranks, and no address is needed on one host."""
+    argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", PYTHON, str(SUITE / "ddp_tests.py")]
+    flags = ["--cpu", "--iters", "2", "--sizes", "64K", "--collectives", COLLECTIVES, "--report-dir", str(tmp_path)]
+    env = {**CPU, "MASTER_PORT": str(free_ports(1))}
+    done = subprocess.run([*argv, *flags], env=env, capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, last_line(done.stdout)) == (0, "[RESULT] SUCCESS"), done.stdout + done.stderr
+    report = json.loads((tmp_path / "ddp_allreduce_result.json").read_text())
+    assert (report["launcher"], report["world_size"], report["nodes"]) == ("mpirun", 2, [NODE, NODE])
+    moved = {row["collective"]: row["ok"] for row in report["allreduce"] + report["collectives"]}
+    assert moved == dict.fromkeys(COLLECTIVES.split(","), True)
