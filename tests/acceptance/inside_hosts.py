@@ -36,7 +36,7 @@ TORCH = "/opt/torch"  # on the hosts: the environment of torch, its Python, and 
 WHERE_TORCH_IS = "import json, sys, sysconfig; print(json.dumps([sys.base_prefix, sysconfig.get_path('purelib')]))"
 DDP_CASES = {  # name -> flags; a rank of the second host is stopped in the second one
     "good": "--all --iters 10 --sizes 4K,1M --collectives all_reduce,alltoall --expect-gpus 2 --report-dir /fsx/ddp",
-    "stall": "--iters 2 --timeout 15 --inject stall:1",
+    "stall": "--iters 2 --timeout 30 --inject stall:1",
 }
 # As the guides write them; the sweep of nccl-tests ends earlier, and each of its sizes is measured once.
 GUIDE = (
@@ -181,7 +181,7 @@ class TorchFleet(Fleet):
 
 def ddp(fleet: TorchFleet) -> dict[str, Any]:
     """ddp_tests.py as docs/gpu-suite.md starts it: srun with one task a GPU and no launcher, here with gloo on two hosts."""
-    srun = ["srun", "--nodes=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--cpu-bind=none"]
+    srun = ["srun", "--nodes=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     env = [f"PYTHONPATH={TORCH}/packages", f"LD_LIBRARY_PATH={TORCH}/python/lib", "OMP_NUM_THREADS=1"]
     answer: dict[str, Any] = {}
     for case, flags in DDP_CASES.items():

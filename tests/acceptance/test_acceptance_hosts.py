@@ -133,7 +133,7 @@ def test_a_rank_that_is_stopped_is_named_with_its_host_and_the_step_ends(searche
     assert stall["left"] == [], "no job is left"
     assert stall["code"] not in (0, 124), stall["out"]
     line = (
-        "[RESULT] FAILURE: [all-reduce of 8000000 did not end within 15 s on rank 0: ranks 1 on gpu-2 did not arrive]"
+        "[RESULT] FAILURE: [all-reduce of 8000000 did not end within 30 s on rank 0: ranks 1 on gpu-2 did not arrive]"
     )
     assert line in stall["out"]
 
