@@ -386,8 +386,8 @@ def _wait(process: subprocess.Popen[bytes], work: Path, keeper: Keeper | None, h
     while process.poll() is None:
         if time.monotonic() > deadline:
             process.kill()
-        if deadline == math.inf and end.exists():
-            deadline = time.monotonic() + GRACE_S
+        if end.exists():
+            deadline = min(deadline, time.monotonic() + GRACE_S)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=POLL_S)
         if keeper:

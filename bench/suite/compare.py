@@ -11,7 +11,7 @@ WITHIN = 0.03  # of the bare figure
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of one GPU, or of all GPUs together. bare: of the two runs the one that is nearer to the suite's."""
+    """One figure of one GPU, or of all GPUs together. `bare` is from the run that is nearer to the suite's figure."""
 
     where: str
     metric: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -168,3 +169,11 @@ def test_the_cache_of_jsii_is_where_it_can_be_written(tmp_path: Path, monkeypatc
     assert module._jsii_cache(tmp_path / "work") == tmp_path / "cache/slipway/jsii"
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/cache")
     assert module._jsii_cache(tmp_path / "work") == tmp_path / "work/jsii"
+
+
+def test_an_engine_that_hangs_after_its_result_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GRACE_S", 0.2)
+    (tmp_path / module.END_FILE).write_text("0", encoding="ascii")
+    with subprocess.Popen(["sleep", "60"]) as process:
+        module._wait(process, tmp_path, None, lambda: None)
+        assert process.returncode == -signal.SIGKILL
