@@ -145,15 +145,20 @@ class Bare:
         """Bus bandwidth in GB/s as nccl-tests defines it: the slowest rank's time. At 1 MiB a launch would be timed."""
         found = {}
         for size in (1 << 16, 1 << 20) if self.tiny else (64 << 20, GIB):
-            data = torch.zeros(size // 4, device=self.device)
+            # As many on each rank, so no window of a given time; 20 GiB take 0.1 s on NVLink.
+            data, calls = torch.zeros(size // 4, device=self.device), 4 if self.tiny else 20 * GIB // size
 
             def reduce(data: Any = data) -> None:
                 distributed.all_reduce(data)
 
-            self.seconds(reduce, 5)
-            took = torch.tensor([self.seconds(reduce, 20)], dtype=torch.float64, device=self.device)
+            self.seconds(reduce, calls)
+            times = []
+            for _ in range(5):
+                distributed.barrier()
+                times.append(self.seconds(reduce, calls))
+            took = torch.tensor(times, dtype=torch.float64, device=self.device)
             distributed.all_reduce(took, op=distributed.ReduceOp.MAX)
-            found[f"all_reduce {size}"] = 2 * (self.world - 1) / self.world * size / float(took) / 1e9
+            found[f"all_reduce {size}"] = 2 * (self.world - 1) / self.world * size / median(took.tolist()) / 1e9
         return found
 
 
@@ -224,7 +229,8 @@ def measure(rank: int, world: int, tiny: bool, stress_s: float, store: str) -> N
     device = torch.device("cpu") if tiny else torch.device("cuda", rank)
     if not tiny:
         torch.cuda.set_device(device)
-    distributed.init_process_group("gloo" if tiny else "nccl", f"file://{store}", rank=rank, world_size=world)
+    backend: dict[str, Any] = {"backend": "gloo"} if tiny else {"backend": "nccl", "device_id": device}
+    distributed.init_process_group(init_method=f"file://{store}", rank=rank, world_size=world, **backend)
     bare = Bare(device, world, tiny)
     figures = {**bare.products(), **bare.copies(), **bare.inference(), **bare.stress(stress_s)}
     together = bare.all_reduce() if world > 1 else {}

@@ -181,7 +181,8 @@ class TorchFleet(Fleet):
 
 def ddp(fleet: TorchFleet) -> dict[str, Any]:
     """ddp_tests.py as docs/gpu-suite.md starts it: srun with one task a GPU and no launcher, here with gloo on two hosts."""
-    srun = ["srun", "--nodes=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+    # By name: the two may still end a job of before, and srun would take others.
+    srun = ["srun", "--nodelist=gpu-1,gpu-2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     env = [f"PYTHONPATH={TORCH}/packages", f"LD_LIBRARY_PATH={TORCH}/python/lib", "OMP_NUM_THREADS=1"]
     answer: dict[str, Any] = {}
     for case, flags in DDP_CASES.items():
