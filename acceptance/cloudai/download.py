@@ -1,21 +1,23 @@
-"""`acceptance download`: weights and datasets, each by a job of Slurm that runs fetch.py on a node."""
+"""`acceptance download`: weights and datasets, each by a job of Slurm that runs the package `fetch` on a node."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import os
 import re
 import shlex
 import stat
 import subprocess
+import zipfile
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from acceptance.cloudai.fetch import COMPLETE, complete
+from acceptance.cloudai.fetch.place import COMPLETE, complete
 from acceptance.cloudai.load import System
 from acceptance.cloudai.shell import batch_value
 from acceptance.command import call
@@ -23,7 +25,7 @@ from acceptance.errors import EXIT_ENVIRONMENT, EXIT_GOOD, ExternalError, InputE
 from acceptance.runner.files import write_whole
 from acceptance.text import printable
 
-SCRIPT, SPEC, PROGRAM, LOG = "download.sh", "download.json", "fetch.py", "download.log"
+SCRIPT, SPEC, PROGRAM, LOG = "download.sh", "download.json", "fetch.pyz", "download.log"
 # The variables of huggingface_hub and of the NGC CLI that name another host; their defaults.
 HOSTS = {
     "HF_ENDPOINT": "https://huggingface.co",
@@ -99,7 +101,7 @@ def _specs(arguments: argparse.Namespace, system: System) -> list[dict[str, Any]
 
 
 def _spec(source: str, arguments: argparse.Namespace, system: System) -> dict[str, Any]:
-    """Return what fetch.py reads: data, of which nothing becomes shell."""
+    """Return what the package `fetch` reads: data, of which nothing becomes shell."""
     hub = _FORMS["hf"].fullmatch(source)
     match = hub or _FORMS["ngc"].fullmatch(source)
     if match is None:
@@ -156,6 +158,20 @@ def _script(spec: Mapping[str, Any], where: Path, partition: str | None, system:
     )
 
 
+def program() -> bytes:
+    """Return the package `fetch` as one file that `python3 -I` runs: nodes need no other part of this program."""
+    start = "import sys\nfrom acceptance.cloudai.fetch.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("__main__.py", start)
+        for name in ("acceptance", "acceptance.cloudai"):
+            archive.writestr(f"{name.replace('.', '/')}/__init__.py", "")
+        for file in files("acceptance.cloudai.fetch").iterdir():
+            if file.name.endswith(".py"):
+                archive.writestr(f"acceptance/cloudai/fetch/{file.name}", file.read_bytes())
+    return packed.getvalue()
+
+
 def _submit(spec: Mapping[str, Any], where: Path, script: str, wait: bool) -> subprocess.Popen[str] | None:
     """Write the job's files and submit it. With `wait` the process of sbatch is returned, which ends with the job."""
     where.mkdir(0o755, parents=True, exist_ok=True)
@@ -163,7 +179,7 @@ def _submit(spec: Mapping[str, Any], where: Path, script: str, wait: bool) -> su
     if state.st_uid != os.geteuid() or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         rule = "is another user's, or others may write into it: the program in it would run as you"
         raise InputError([f"{where}: {rule}. Hint: remove it, or give another install_path"])
-    write_whole(where / PROGRAM, files("acceptance.cloudai").joinpath(PROGRAM).read_text("utf-8"))
+    write_whole(where / PROGRAM, program())
     write_whole(where / SPEC, json.dumps(spec, indent=1) + "\n")
     write_whole(where / SCRIPT, script)
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '/usr/bin:/bin')}:/opt/slurm/bin"}

@@ -12,7 +12,7 @@ while IFS=$'\t' read -r test _ _ id; do
   for wanted in "$@"; do
     [[ $wanted != --all ]] || why=job_status_check
     if [[ ($wanted == --all || $wanted == "$test") && $id != "${SLURM_JOB_ID:-}" ]]; then
-      ids+=("$id")
+      ids=("$id" "${ids[@]}") # the last one first: a job that waits for another one's end would begin
     fi
   done
 done <"$here/jobs.tsv"

@@ -239,8 +239,9 @@ class ScenarioRun:
 
     def _give_up(self, left: list[tuple[StoredJob, TestRecord]], timeout_s: int) -> None:
         self._say(f"--timeout: {timeout_s} s are over; cancelling {plural(len(left), 'job')}")
-        for job, record in left:
-            info = self._follower.ask(record.job_id or 0)
+        infos = [self._follower.ask(record.job_id or 0) for _, record in left]
+        self._follower.cancel_all()  # the last one first, before the end of one is noted
+        for (job, record), info in zip(left, infos):
             trouble = "" if info is None or info.final else f"did not end before --timeout ({timeout_s} s)"
             self._end(job, record, info, trouble)
 

@@ -98,15 +98,13 @@ def _take_table(log: Log, written: Log) -> None:
     log.devices = log.devices or written.devices
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file in one step: under another name in the same directory, then renamed."""
     part = path.with_name(f".{path.name}.part")
     with suppress(FileNotFoundError):
         part.unlink()
-    with os.fdopen(
-        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "w", encoding="utf-8"
-    ) as stream:
-        stream.write(text)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as stream:
+        stream.write(content.encode("utf-8") if isinstance(content, str) else content)
     part.replace(path)
 
 

@@ -9,28 +9,10 @@ from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
-from slipway.stack_names import stack_names
+from slipway.stack_names import BEGUN_ANEW, REPAIRS, stack_names
 
 NAME = ("name",)
 VERSION_TAG = "parallelcluster:version"
-# What the CDK's CLI 2.1148 does with a stack that is there, by status; a status that is not listed is one to wait for.
-_PAUSED = "node_modules/.bin/cdk rollback {name} --context settings=FILE takes it back; after a repair"
-_PAUSED += " node_modules/.bin/cdk deploy {name} --no-rollback --context settings=FILE goes on"
-REPAIRS = {
-    "CREATE_FAILED": _PAUSED,
-    "DELETE_FAILED": "delete it again, and keep what it cannot delete: aws cloudformation delete-stack --stack-name"
-    " {name} --retain-resources ...",
-    "UPDATE_FAILED": _PAUSED,
-    "UPDATE_ROLLBACK_FAILED": "slipway status FILE names the resource that holds it; repair that, then"
-    " node_modules/.bin/cdk rollback {name} --context settings=FILE",
-}
-# States of a creation that failed, which the CDK's CLI deletes before it begins anew.
-BEGUN_ANEW = {
-    "REVIEW_IN_PROGRESS": "cdk deploy begins it anew",
-    "ROLLBACK_COMPLETE": "cdk deploy begins it anew",
-    "ROLLBACK_FAILED": "cdk deploy deletes it and begins it anew; aws cloudformation describe-stack-events --stack-name"
-    " {name} names what could not be deleted before: repair that first",
-}
 
 
 def _stacks(settings: Settings, aws: Aws) -> Iterator[Answer]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO
-from slipway.stack_names import ROLLBACK_FAILED, ROLLED_BACK
+from slipway.stack_names import BEGUN_ANEW, REPAIRS, ROLLED_BACK
 from slipway.status import versions
 from slipway.status.fleet import fleet_problems, reservation_problems
 from slipway.status.head import HeadNode
@@ -112,13 +112,12 @@ def _stuck(stack: Stack) -> str:
 
 
 def _stack_hint(stack: Stack) -> str:
-    """The way out of UPDATE_ROLLBACK_FAILED; a resource that cannot be repaired is skipped."""
-    if stack.status != ROLLBACK_FAILED or stack.part == PARALLELCLUSTER:
+    """The way out of a failed state; a resource at which a roll-back stopped and that cannot be repaired is skipped."""
+    if stack.part == PARALLELCLUSTER:
         return ""
-    command = f"cdk rollback {stack.name} --context settings=FILE"
+    hint = (REPAIRS | BEGUN_ANEW).get(stack.status, "").format(name=stack.name)
     skipped = " ".join(f"--orphan {step.name}" for step in stack.stuck if step.name != stack.name)
-    rest = f"; if it cannot be repaired, add {skipped}: it stays as it is (docs/updates.md)" if skipped else ""
-    return f"repair what the roll-back stopped at, then {command}{rest}"
+    return hint + (f"; if it cannot be repaired, add {skipped}: it stays as it is (docs/updates.md)" if skipped else "")
 
 
 def _head(head: HeadNode) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import re
+import socketserver
 import threading
 import time
 import urllib.parse
@@ -246,4 +247,27 @@ def running(hub: Hub) -> Iterator[Hub]:
             server.shutdown()
             server.server_close()
         for thread in threads:
+            thread.join()
+
+
+@contextmanager
+def answering(sent: bytes, pause_s: float) -> Iterator[str]:
+    """Serve the same answer to whatever is asked, one line after another with a pause; yield the address."""
+
+    class Answering(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            with suppress(OSError):
+                for line in sent.splitlines(keepends=True):
+                    self.wfile.write(line)
+                    time.sleep(pause_s)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
             thread.join()

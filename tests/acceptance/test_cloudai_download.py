@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -17,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance_runs import REPOSITORY, LoopbackSlurm
-from hub import COMMIT, KEY, OTHER, TOKEN, Hub, running
+from acceptance_runs import LoopbackSlurm
+from hub import COMMIT, KEY, OTHER, TOKEN, Hub, answering, running
 
 from acceptance.cli import main
-from acceptance.cloudai import fetch
+from acceptance.cloudai.download import program
+from acceptance.cloudai.fetch import __main__ as fetch
+from acceptance.cloudai.fetch import faults, place, web
 
 LARGE, SMALL = os.urandom(300_000), b'{"a": 1}'
 FILES = {"config.json": SMALL, "sub/model 1.safetensors": LARGE, "train/00.zst": b"z" * 2000}
@@ -44,7 +47,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    monkeypatch.setattr(fetch, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(faults, "_PAUSE_S", 0.01)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with running(Hub(dict(FILES))) as hub:
         yield hub
@@ -125,7 +128,8 @@ def test_plain_files_of_a_dataset_and_more_of_them_later(hub: Hub, spec: Spec, t
 def test_a_killed_download_goes_on(hub: Hub, spec: Spec, tmp_path: Path) -> None:
     hub.files = {"model.safetensors": LARGE}
     hub.slow = threading.Event()
-    argv = [sys.executable, "-I", str(REPOSITORY / "acceptance/cloudai/fetch.py"), spec()]
+    (tmp_path / "fetch.pyz").write_bytes(program())
+    argv = [sys.executable, "-I", str(tmp_path / "fetch.pyz"), spec()]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     part = tmp_path / "models--org--name/blobs"
     try:
@@ -138,7 +142,7 @@ def test_a_killed_download_goes_on(hub: Hub, spec: Spec, tmp_path: Path) -> None
         process.wait()
     hub.go.set()
     left = sum(path.stat().st_size for path in part.glob("*.incomplete"))
-    assert not (tmp_path / "models--org--name" / fetch.COMPLETE).exists()
+    assert not (tmp_path / "models--org--name" / place.COMPLETE).exists()
     hub.asked.clear()
     assert fetch.main([spec()]) == 0
     assert hub.sent() == [f"/data/model.safetensors bytes={left}-"]
@@ -246,7 +250,7 @@ def test_lists_of_another_form(entry: dict[str, Any], hub: Hub, spec: Spec, caps
 
 
 def test_a_list_that_is_too_large(spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr(fetch, "_LARGEST_ANSWER", 100)
+    monkeypatch.setattr(web, "_LARGEST_ANSWER", 100)
     assert fetch.main([spec()]) == 3
     assert "answered with more than 0.0 MB: refused" in capsys.readouterr().err
 
@@ -268,11 +272,11 @@ def test_redirects(location: str, words: str, hub: Hub, spec: Spec, capsys: Capt
 
 def test_no_redirect_from_https_to_http_and_no_file_of_the_node(tmp_path: Path) -> None:
     request = urllib.request.Request("https://hub/x")
-    with pytest.raises(fetch.Fault, match="hub: redirects from https to http: refused"):
-        fetch._Redirects().redirect_request(request, None, 302, "", {}, "http://hub/y")
+    with pytest.raises(faults.Fault, match="hub: redirects from https to http: refused"):
+        web._Redirects().redirect_request(request, io.BytesIO(), 302, "", {}, "http://hub/y")
     (tmp_path / "x").write_text("secret")
-    with pytest.raises(fetch.Fault, match="no address of http or https: refused"):
-        fetch._open(f"file://{tmp_path}/x")
+    with pytest.raises(faults.Fault, match="no address of http or https: refused"):
+        web.open_url(f"file://{tmp_path}/x")
 
 
 def test_a_range_that_is_another_one(hub: Hub, spec: Spec, capsys: Capture) -> None:
@@ -304,18 +308,18 @@ def test_a_host_that_asks_to_wait(hub: Hub, spec: Spec, capsys: Capture) -> None
     ],
 )
 def test_how_long_a_host_asks_to_wait(headers: dict[str, str], wait: int) -> None:
-    assert fetch._after_s(headers) == wait
+    assert web._after_s(headers) == wait
 
 
 def test_a_host_that_drips(hub: Hub, spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr(fetch, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(web, "_TIMEOUT_S", 0.3)
     hub.files, hub.drip = {"m.bin": b"x" * 2000}, True
     assert fetch.main([spec()]) == 3
     assert capsys.readouterr().err.endswith("(5 tries). Hint: run it again: it goes on\n")
 
 
 def test_a_host_that_drips_its_headers(hub: Hub, spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr(fetch, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(web, "_TIMEOUT_S", 0.3)
     hub.drip_headers = True
     assert fetch.main([spec()]) == 3
     host = hub.url.rpartition("/")[2]
@@ -323,7 +327,45 @@ def test_a_host_that_drips_its_headers(hub: Hub, spec: Spec, monkeypatch: pytest
     assert capsys.readouterr().err == f"acceptance download: {said}\n"
 
 
-@pytest.mark.parametrize("name", [fetch.LOCK, "m.bin.incomplete", f"{fetch.COMPLETE}.incomplete", "sub"])
+LINES = b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 150
+
+
+@pytest.mark.parametrize(
+    ("sent", "pause_s", "words"),
+    [
+        (LINES, 0.001, "broke the connection (the proxy's answer has more than 100 lines)"),
+        (LINES, 0.1, "cannot be reached (the proxy's answer did not come in 0.5 s)"),
+        (b"HTTP/1.1 403 " + b"No" * 9000 + b"\r\n\r\n", 0, "cannot be reached (Tunnel connection failed: 403 NoNo"),
+    ],
+    ids=["long", "slow", "refused"],
+)
+def test_a_proxy_whose_answer_does_not_end(
+    sent: bytes, pause_s: float, words: str, spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(web, "_TIMEOUT_S", 60 if pause_s < 0.1 else 0.5)
+    with answering(sent, pause_s) as proxy:
+        monkeypatch.setenv("https_proxy", proxy)
+        monkeypatch.setattr(web, "_OPENER", urllib.request.build_opener(web._Redirects, web._Bounded))
+        began = time.monotonic()
+        assert fetch.main([spec(endpoint="https://hub.test")]) == 3
+    assert time.monotonic() - began < 20
+    said = capsys.readouterr().err
+    assert f"hub.test {words}" in said
+    assert len(said) < 400
+
+
+def test_the_body_of_a_redirect_is_not_read(spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """urllib reads it whole, however long it is and however slowly it comes."""
+    monkeypatch.setattr(web, "_TIMEOUT_S", 0.3)
+    moved = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n"
+    with answering(moved + b"x\n" * 200, 0.1) as host:
+        began = time.monotonic()
+        assert fetch.main([spec(endpoint=host)]) == 3
+    assert time.monotonic() - began < 5
+    assert "Connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [place.LOCK, "m.bin.incomplete", f"{place.COMPLETE}.incomplete", "sub"])
 def test_links_that_others_put_there_are_not_followed(
     name: str, hub: Hub, spec: Spec, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -342,8 +384,8 @@ def test_links_that_others_put_there_are_not_followed(
 def test_a_pipe_that_others_put_there_is_not_waited_for(spec: Spec, tmp_path: Path, capsys: Capture) -> None:
     folder = tmp_path / "x"
     folder.mkdir()
-    os.mkfifo(folder / fetch.COMPLETE)
-    os.mkfifo(folder / f"config.json{fetch.PART}")
+    os.mkfifo(folder / place.COMPLETE)
+    os.mkfifo(folder / f"config.json{place.PART}")
     assert fetch.main([spec(plain=True, folder=str(folder))]) == 3
     assert f"{folder}/config.json.incomplete: " in capsys.readouterr().err
 
@@ -417,7 +459,7 @@ def test_a_full_file_system(hub: Hub, spec: Spec, tmp_path: Path, capsys: Captur
 def test_two_at_once(spec: Spec, tmp_path: Path, capsys: Capture) -> None:
     folder = tmp_path / "models--org--name"
     folder.mkdir()
-    with (folder / fetch.LOCK).open("w") as lock:
+    with (folder / place.LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert fetch.main([spec()]) == 3
     said = f"acceptance download: {folder}: another download writes into it. Hint: squeue shows it; wait for it\n"
@@ -452,7 +494,7 @@ def test_ngc_without_checksums_and_another_source_in_the_folder(
     log_in(tmp_path, f"[CURRENT]\napikey = {KEY}\n", ".ngc/config")
     hub.entry = {"sha256_base64": None}
     assert fetch.main([spec(**ngc())]) == 0
-    (tmp_path / "models--org--name" / fetch.COMPLETE).unlink()
+    (tmp_path / "models--org--name" / place.COMPLETE).unlink()
     assert fetch.main([spec(**ngc(source="ngc://y"))]) == 3
     rule = "has files of 'ngc://x', and ngc://y states no checksums that distinguish them"
     assert f"{tmp_path}/models--org--name: {rule}. Hint: give another folder, or" in capsys.readouterr().err

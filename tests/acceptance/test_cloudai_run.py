@@ -326,6 +326,7 @@ def test_submitted_without_waiting_then_reported_resumed_and_timed_out(
         bash("quick", "exit 4", "nodes = ['gpu-4']"),
         bash("long", "sleep 300", "nodes = ['gpu-3']"),
         bash("never", "true", needs(start_post_comp="long")),
+        bash("after", "true", needs(start_post_comp="long")),
         head="job_status_check = false\n",
     )
     assert main(["run", *options, "--no-wait"]) == 0
@@ -343,13 +344,17 @@ def test_submitted_without_waiting_then_reported_resumed_and_timed_out(
     while "DependencyNeverSatisfied" not in slurm.call("scontrol", "show", "job", ids["never"]):
         assert time.monotonic() < until
         time.sleep(0.2)
+    (tmp_path / "bin/scancel").write_text(SCANCEL)
+    (tmp_path / "bin/scancel").chmod(0o755)
     assert main(["run", "--resume", str(folder), "--timeout", "2s"]) == 1
     out = capfd.readouterr().out
-    assert "--timeout: 2 s are over; cancelling 1 job\n" in out
+    assert "--timeout: 2 s are over; cancelling 2 jobs\n" in out
+    assert not (folder / "after/0/notes.txt").exists(), f"it began when long was cancelled\n{out}"
     report, _ = report_of(tmp_path)
     tests = {test["id"]: (test["verdict"], test["cause"]) for test in report["scenario"]["tests"]}
     assert tests["quick"] == ("fail", "job: the job failed with exit code 4")
     assert tests["long"] == ("fail", "job: the job did not end before --timeout (2 s); it was cancelled")
+    assert tests["after"] == ("fail", f"{tests['long'][1]}; it ended before the test began")
     words = (
         "the job waited for long/0, and can never begin (Slurm's reason: DependencyNeverSatisfied); it was cancelled"
     )

@@ -50,7 +50,7 @@ CASES = [
           "cdk deploy deletes it and begins it anew; aws cloudformation describe-stack-events --stack-name p5-network"
           " names what could not be deleted before: repair that first"),
     state("cluster", "UPDATE_ROLLBACK_FAILED", FAULT, "the stack p5-cluster is UPDATE_ROLLBACK_FAILED",
-          "slipway status FILE names the resource that holds it; repair that, then"
+          "repair what the roll-back stopped at (slipway status FILE names it), then"
           " node_modules/.bin/cdk rollback p5-cluster --context settings=FILE"),
     state("cluster", "ROLLBACK_COMPLETE", WARNING,
           "the stack p5-cluster is ROLLBACK_COMPLETE: an earlier creation was not finished",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slipway.settings.rules.place import STACKS
+from slipway.stack_names import BEGUN_ANEW, REPAIRS
 from slipway.status import head as status_head
 from slipway.status.head import HeadNode, unpack
 from slipway.status.judge import Findings, exit_code, problems, state
@@ -84,7 +85,11 @@ CASES: list[tuple[Findings, str, str]] = [
     (findings(stacks=stack("cluster", "ROLLBACK_COMPLETE", "too few")), "failed", "first failure: Cluster: too few"),
     (findings(stacks=stack("cluster", "ROLLBACK_IN_PROGRESS", "too few")), "failed", "first failure: Cluster: too few"),
     (findings(stacks=stack("acceptance", "UPDATE_ROLLBACK_COMPLETE", "slow")), "degraded", "Cluster: slow"),
-    (findings(stacks=stack("cluster", "UPDATE_ROLLBACK_FAILED", "x")), "failed", "then cdk rollback ml-cluster --cont"),
+    (
+        findings(stacks=stack("cluster", "UPDATE_ROLLBACK_FAILED", "x")),
+        "failed",
+        "then node_modules/.bin/cdk rollback ml-cluster --cont",
+    ),
     (findings(logged=["host=head step=headnode/20-prometheus exit=1"]), "failed", "log of the nodes: host=head"),
     (findings(head=HeadNode("i-1", "stopped")), "failed", "the head node: the instance is stopped"),
     (findings(head=HeadNode("i-1", "running", why_not="it sleeps")), "degraded", "does not say how it is: it sleeps"),
@@ -211,6 +216,14 @@ FLEET_CASES: list[tuple[Findings, str, tuple[str, ...]]] = [
     (fleet("idle", launches={STATIC: 3}, drains={STATIC: 2}), "degraded", ("3 times in 24 h, 2 of them after",)),
     (fleet("idle", launches={f"train-st-gpu-{n}": 5 for n in range(12)}), "degraded", ("4 more nodes are replaced",)),
 ]
+
+
+@pytest.mark.parametrize("status", sorted({*REPAIRS, *BEGUN_ANEW} - {"REVIEW_IN_PROGRESS"}))
+def test_a_failed_stack_has_the_repair_that_preflight_names(status: str) -> None:
+    (found,) = problems(findings(stacks=stack("network", status, "x")))
+    assert found.hint == (REPAIRS | BEGUN_ANEW)[status].format(name="ml-network")
+    (found,) = problems(findings(stacks=stack(PARALLELCLUSTER, status, "x")))
+    assert found.hint == ""  # `cdk` does nothing with ParallelCluster's own stack
 
 
 @pytest.mark.parametrize(("found", "word", "parts"), FLEET_CASES, ids=range(len(FLEET_CASES)))
