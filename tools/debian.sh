@@ -19,6 +19,9 @@ readonly DEBIAN_TEST_PACKAGES=(chromium:chromium mmdebstrap:mmdebstrap slurmdbd:
 # Services of the packages above. The local hosts and the tests start them; on the machine they would only take ports.
 readonly DEBIAN_UNITS=(slurmctld slurmd slurmdbd munge mariadb prometheus prometheus-node-exporter docker-registry)
 
+# After mktemp's own line, which names the place and why nothing can be made there.
+readonly NO_TEMPORARY="${TMPDIR:-/tmp} takes no temporary file (see above). Hint: make room there, or set TMPDIR to another folder"
+
 # debian::missing PAIR...: the packages whose command is missing, one a line.
 debian::missing() {
   local pair
@@ -36,7 +39,10 @@ debian::install_if_root() {
   fi
   printf 'setup: Debian packages %s ...\n' "$*"
   local policy=/usr/sbin/policy-rc.d log made=0 rc=0
-  log=$(mktemp "${TMPDIR:-/tmp}/slipway-apt.XXXXXX")
+  log=$(mktemp "${TMPDIR:-/tmp}/slipway-apt.XXXXXX") || {
+    printf 'setup: FAULT %s\n' "$NO_TEMPORARY" >&2
+    return 3
+  }
   # With 101 Debian's package scripts start no service. A policy that the machine has is kept.
   if [[ ! -e $policy ]]; then
     printf '#!/bin/sh\nexit 101\n' >"$policy"

@@ -69,9 +69,17 @@ setup::may_write() {
 
 # setup::room: how much is free where the set-up writes, the fullest file system first.
 setup::room() {
-  df -Pk "$ROOT" "${TMPDIR:-/tmp}" | sort -u | sort -n -k4,4 | while read -r _ _ _ free _ mount; do
+  { df -Pk "$ROOT" "${TMPDIR:-/tmp}" 2>/dev/null || true; } | sort -u | sort -n -k4,4 | while read -r _ _ _ free _ mount; do
     [[ $free == *[!0-9]* ]] || printf '%s MB on %s, ' $((free / 1024)) "$mount"
   done
+}
+
+# setup::stamp FILE STAMP: writes it, or ends here.
+setup::stamp() {
+  local room
+  printf '%s\n' "$2" >"$1" && return
+  room=$(setup::room)
+  setup::fault "$ROOT/$1 cannot be written (see above). Hint: make room; free: ${room%, }"
 }
 
 # setup::install RULE HINT COMMAND...: runs it, or ends here. Its errors are shown and read: a full disk has another hint.
@@ -113,7 +121,7 @@ setup::venv() {
   setup::install "pip could not install $requirements into $folder" "is the package index reachable?" \
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --no-deps -r "$requirements"
   setup::remove_unlisted "$folder" "$requirements"
-  printf '%s\n' "$stamp" >"$folder/.stamp"
+  setup::stamp "$folder/.stamp" "$stamp"
 }
 
 # setup::names: the names of packages in lines NAME==VERSION, spelt in one way.
@@ -134,7 +142,7 @@ setup::own() {
   setup::may_write "$folder"
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --no-compile --editable . ||
     setup::fault "pip could not install the project into $folder (see above)"
-  printf '%s\n' "$stamp" >"$folder/.stamp-own"
+  setup::stamp "$folder/.stamp-own" "$stamp"
 }
 
 setup::npm() {
@@ -150,12 +158,12 @@ setup::npm() {
   command -v npm >/dev/null || setup::fault "npm is missing. Hint: install Node.js 22 or newer with npm ($install)"
   setup::say "node_modules from package-lock.json ..."
   # The cache is removed afterwards: it would count against CloudShell's home.
-  cache=$(mktemp -d "${TMPDIR:-/tmp}/slipway-npm.XXXXXX")
+  cache=$(mktemp -d "${TMPDIR:-/tmp}/slipway-npm.XXXXXX") || setup::fault "$NO_TEMPORARY"
   (setup::install "npm ci failed" "is the npm registry reachable?" \
     npm ci --no-audit --no-fund --loglevel=error --cache "$cache" >/dev/null) || rc=$?
   rm -rf "$cache"
   ((rc == 0)) || exit "$rc"
-  printf '%s\n' "$stamp" >node_modules/.stamp
+  setup::stamp node_modules/.stamp "$stamp"
 }
 
 setup::deploy() {

@@ -5,7 +5,7 @@
 # needs:       dpkg-deb
 # permission:  any user who may write DIRECTORY
 # how often:   at every set-up; the same bytes each time
-# on failure:  exit 1
+# on failure:  exit 1; 3: nothing can be made in DIRECTORY
 set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -14,7 +14,10 @@ export SOURCE_DATE_EPOCH=0 # dpkg-deb's time of all files
 
 packages::make() { # DIRECTORY NAME VERSION URL
   local work
-  work=$(mktemp -d)
+  work=$(mktemp -d "$1/.work.XXXXXX") || {
+    printf 'setup: FAULT %s takes no folder (see above). Hint: make room there\n' "$1" >&2
+    exit 3
+  }
   mkdir -p "$work"/{DEBIAN,usr/bin,usr/lib/x86_64-linux-gnu}
   printf 'Package: %s\nVersion: %s\nArchitecture: amd64\nMaintainer: none\nDescription: stand-in\n' "$2" "$3" >"$work/DEBIAN/control"
   if [ "$2" = libnvidia-container-tools ]; then

@@ -240,6 +240,24 @@ def test_a_full_file_system_is_named(tmp_path: Path) -> None:
     assert re.match(re.escape(start) + hint, faults(err)[0]), err
 
 
+@pytest.mark.parametrize("part", ["deploy", "debian"])
+def test_a_temporary_file_that_cannot_be_made_is_named(part: str, machine: Machine, tmp_path: Path) -> None:
+    """As in a full /tmp: here the folder does not exist."""
+    if part == "debian":
+        machine.program("apt-get", "#!/bin/bash\n")
+    code, _, err = machine.run(part, TMPDIR=str(tmp_path / "none"))
+    rule = f"setup: FAULT {tmp_path}/none takes no temporary file (see above). Hint: make room there, or set TMPDIR to "
+    assert (code, faults(err)) == (3, [f"{rule}another folder"]), err
+    assert f"{tmp_path}/none/slipway-" in err
+
+
+def test_a_stamp_that_cannot_be_written_is_named(machine: Machine) -> None:
+    machine.program("npm", "#!/bin/bash\nmkdir -p node_modules/.stamp\n")
+    code, _, err = machine.run("deploy")
+    rule = f"setup: FAULT {machine.checkout}/node_modules/.stamp cannot be written (see above). Hint: make room; free: "
+    assert (code, [line[: len(rule)] for line in faults(err)]) == (3, [rule]), err
+
+
 def test_two_at_once_work_one_after_the_other(machine: Machine) -> None:
     hold = machine.log.with_name("log.hold")
     hold.touch()
