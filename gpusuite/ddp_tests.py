@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.steps = arguments.steps or _STEPS[arguments.quick]
     try:
         rank, sizes, names = find_rank(os.environ), _sizes(arguments), _collectives(arguments.collectives)
-        _check_fault(arguments.inject, rank)
+        _check_fault(arguments, None if rank.launcher == "none" else rank.world)
     except (LaunchError, ValueError) as error:
         return reports.wrong_use(str(error))
     if arguments.all and arguments.report_name:
@@ -173,6 +173,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         expected = arguments.expect_gpus or 0
         failures = [f"{reports.node_name()}: no GPU, expected {expected}"] if expected else []
         return reports.result(failures, "no GPU on this machine: no test was run")
+    try:
+        _check_fault(arguments, max(1, len(gpus)) if rank.launcher == "none" else rank.world)
+    except ValueError as error:
+        return reports.wrong_use(str(error))
     if reports.unfit():
         return reports.EXIT_ENVIRONMENT
     if rank.launcher == "none" and len(gpus) > 1:
@@ -266,13 +270,24 @@ def _collectives(text: str) -> list[str]:
     return [name for name in COLLECTIVES if name in names]
 
 
-def _check_fault(text: str, rank: Rank) -> None:
-    """Raise ValueError for a fault that no rank would have. Without a launcher torchrun is still to be started."""
+def _check_fault(arguments: argparse.Namespace, world: int | None) -> None:
+    """Raise ValueError for a fault that no rank would have or no test would find. world: None before it is known."""
+    text = arguments.inject
+    if not text:
+        return
     kind, _, number_of = text.partition(":")
-    known = kind in FAULTS and number_of.isdigit()
-    if text and (not known or (rank.launcher != "none" and int(number_of) >= rank.world)):
-        rule = f"must be KIND:RANK, with KIND one of {', '.join(FAULTS)} and RANK one of the ranks"
-        raise ValueError(f"--inject {text}: {rule}. Hint: wrong:0")
+    trains = arguments.train_smoke or arguments.fsdp or arguments.all
+    why = ""
+    if kind not in FAULTS or not number_of.isdigit() or (world is not None and int(number_of) >= world):
+        why = f"must be KIND:RANK, with KIND one of {', '.join(FAULTS)} and RANK one of the ranks. Hint: wrong:0"
+    elif kind == "wrong" and trains and not arguments.all:
+        why = "training does not find a wrong element. Hint: without --train-smoke and --fsdp, or with --all"
+    elif kind == "loss" and not trains:
+        why = "only training finds it. Hint: add --train-smoke, --fsdp or --all"
+    elif kind in ("hang", "stall") and world == 1:
+        why = "one rank waits for no other. Hint: start two or more"
+    if why:
+        raise ValueError(f"--inject {text}: {why}")
 
 
 def _run(arguments: argparse.Namespace, rank: Rank, collectives: Sequence[tuple[str, int]]) -> int:

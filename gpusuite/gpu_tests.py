@@ -88,7 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the stages on all GPUs at once and judge them."""
     arguments = _parser().parse_args(argv)
     try:
-        stages, fault = _stages(arguments.stages), fault_of(arguments.inject) if arguments.inject else None
+        stages = _stages(arguments.stages)
+        fault = fault_of(arguments.inject, stages) if arguments.inject else None
     except ValueError as error:
         return reports.wrong_use(str(error))
     run = Run(arguments, [])
@@ -100,10 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for gpu in run.gpus:
         reports.say("ENV", f"{gpu} {gpu.name}, {gpu.memory_bytes >> 20} MiB, {gpu.uuid}")
     reports.say("ENV", f"cuda_device_count {len(run.gpus)}")
-    if run.gpus and fault and fault[1] not in [gpu.index for gpu in run.gpus]:
-        return reports.wrong_use(
-            f"--inject {arguments.inject}: there is no GPU {fault[1]}. Hint: 0 to {len(run.gpus) - 1}"
-        )
+    try:
+        fault = fault_of(arguments.inject, stages, len(run.gpus)) if run.gpus and fault else fault
+    except ValueError as error:
+        return reports.wrong_use(str(error))
     run.checks += _enough(len(run.gpus), arguments.expect_gpus)
     if run.gpus and reports.unfit():
         return reports.EXIT_ENVIRONMENT
@@ -124,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--stages", default=",".join(STAGES), metavar="LIST", help=stages)
     seconds = "length of the stress test (default: 600, with --quick 20)"
     parser.add_argument("--stress-seconds", type=reports.above_zero, metavar="S", help=seconds)
-    faults = "; ".join(f"{kind} {text}" for kind, text in FAULTS.items())
+    faults = "; ".join(f"{kind} {text} (stage {', '.join(stages) or 'any'})" for kind, (text, stages) in FAULTS.items())
     inject = f"a fault on purpose on one GPU, which the checks must find: KIND:GPU. {faults}"
     parser.add_argument("--inject", metavar="KIND:GPU", help=inject)
     cpu = "for tests: run the stages in N processes on the CPU instead, with tiny sizes; the figures mean nothing"

@@ -27,6 +27,8 @@ if not __package__:
 
 from gpusuite import reports
 from gpusuite.devices import CudaError, Gpu, find_gpus
+from gpusuite.gpu_tests import STAGES
+from gpusuite.options import fault_of
 
 REPORT = "run_all_result.json"
 # Test of ddp_tests.py -> its report.
@@ -54,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     cpu = arguments.cpu_devices
     try:
         gpus = find_gpus() if cpu is None else [Gpu(index, "CPU", f"cpu:{index}") for index in range(cpu)]
+        if arguments.inject:
+            fault_of(arguments.inject, list(STAGES), len(gpus) or None)
+    except ValueError as error:
+        return reports.wrong_use(str(error))
     except CudaError as error:
         return reports.result([f"{reports.node_name()}: {error}"])
     if not gpus and not arguments.expect_gpus and not arguments.storage_dir:

@@ -35,7 +35,8 @@ from gpusuite.judgement import Check, number
 REPORT = "storage_result.json"
 BLOCK = 16 << 20
 _READ = 128 << 10  # one read of a data loader
-_READS = 4000  # of each thread, in 5 s at most
+# Random reads of each thread, and seconds that they may take at most: without and with --quick.
+_READS, _READS_S = (4000, 1000), (5.0, 1.25)
 _FIO_LIMIT_S = 600
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -133,7 +134,7 @@ def test(directory: Path, size: int, arguments: argparse.Namespace) -> dict[str,
     files = arguments.files or (1000 if arguments.quick else 5000)
     seconds = arguments.fio_seconds or (2 if arguments.quick else 10)
     with _folder(directory) as folder:
-        result = {**checkpoint(folder, size, arguments.threads), **metadata(folder, files)}
+        result = {**checkpoint(folder, size, arguments.threads, arguments.quick), **metadata(folder, files)}
     with _folder(directory) as folder:  # another one: the checkpoint is removed, and fio has its space
         fio = fio_results(folder, min(max(size, 1 << 20), 4 << 30), seconds)
     return {**result, "fio": fio} if fio is not None else result
@@ -150,7 +151,7 @@ def _blocks(size: int, threads: int) -> int:
     return max(1, size // threads // BLOCK)
 
 
-def checkpoint(folder: Path, size: int, threads: int) -> dict[str, Any]:
+def checkpoint(folder: Path, size: int, threads: int, quick: bool) -> dict[str, Any]:
     """Write files at the same time, each with fsync, read them back, and read random parts. Compares every block."""
     content, blocks = Content(), _blocks(size, threads)
     with ThreadPoolExecutor(threads) as pool:
@@ -158,7 +159,7 @@ def checkpoint(folder: Path, size: int, threads: int) -> dict[str, Any]:
         list(pool.map(lambda file: _write(folder, file, blocks, content), range(threads)))
         write_s = time.perf_counter() - started
         reads = list(pool.map(lambda file: _read(folder, file, blocks, content), range(threads)))
-        random_reads = list(pool.map(lambda file: _loader(folder, file, blocks, content), range(threads)))
+        random_reads = list(pool.map(lambda file: _loader(folder, file, blocks, content, quick), range(threads)))
     total, loader_s = threads * blocks * BLOCK, max(seconds for _, seconds, _ in random_reads)
     count = sum(done for done, _, _ in random_reads)
     return {
@@ -167,6 +168,7 @@ def checkpoint(folder: Path, size: int, threads: int) -> dict[str, Any]:
         "read_gb_per_s": sum(blocks * BLOCK / seconds for seconds, _, _ in reads) / 1e9,
         "direct_reads": all(direct for _, _, direct in reads),
         "wrong_blocks": sum(wrong for _, wrong, _ in reads) + sum(wrong for _, _, wrong in random_reads),
+        "loader_reads": count,
         "loader_reads_per_s": count / loader_s,
         "loader_gb_per_s": count * _READ / loader_s / 1e9,
     }
@@ -208,11 +210,11 @@ def _read(folder: Path, file: int, blocks: int, content: Content) -> tuple[float
     return max(seconds, 1e-9), wrong, direct
 
 
-def _loader(folder: Path, file: int, blocks: int, content: Content) -> tuple[int, float, int]:
+def _loader(folder: Path, file: int, blocks: int, content: Content, quick: bool) -> tuple[int, float, int]:
     """Read random parts as a data loader does; returns their number, the seconds and the wrong ones."""
     dice, wrong, count, started = random.Random(file), 0, 0, time.perf_counter()  # noqa: S311
     with _opened(folder / f"part-{file}") as (descriptor, _), mmap.mmap(-1, _READ) as buffer:
-        while count < _READS and time.perf_counter() - started < 5:
+        while count < _READS[quick] and time.perf_counter() - started < _READS_S[quick]:
             place = dice.randrange(blocks * BLOCK // _READ) * _READ
             wrong += int(os.preadv(descriptor, [buffer], place) != _READ)
             if count % 64 == 0:
@@ -299,7 +301,7 @@ def lines_of(result: dict[str, Any]) -> list[str]:
     lines = [
         f"checkpoint of {result['bytes']} bytes: write {number(result['write_gb_per_s'])} GB/s with fsync, read"
         f" {number(result['read_gb_per_s'])} GB/s, {result['wrong_blocks']} wrong blocks",
-        f"data loader: {result['loader_reads_per_s']:.0f} reads of 128 KiB a second,"
+        f"data loader: {result['loader_reads']} reads of 128 KiB, {result['loader_reads_per_s']:.0f} a second,"
         f" {number(result['loader_gb_per_s'])} GB/s",
         f"{result['small_files']} small files: create {result['create_per_s']:.0f}, stat {result['stat_per_s']:.0f},"
         f" remove {result['remove_per_s']:.0f} a second",

@@ -24,7 +24,7 @@ from acceptance.report import suite_report, write_files
 from gpusuite import ddp_tests, fleet, gpu_tests, reports, run_all_tests, storage_tests, workers
 from gpusuite.devices import CudaError, Gpu, short_bus
 from gpusuite.launch import LaunchError, Rank, device_index, find_rank, first_host
-from gpusuite.options import Options
+from gpusuite.options import FAULTS, Options, fault_of
 from gpusuite.smi import Sample
 from gpusuite.workers import Workers
 
@@ -284,6 +284,32 @@ def test_a_driver_that_fails_is_no_skipped_test(
             ["--cpu-devices", "2", "--inject", "flip:2"],
             "--inject flip:2: there is no GPU 2. Hint: 0 to 1",
         ),
+        (
+            gpu_tests,
+            ["--stages", "memory", "--inject", "flip:0"],
+            "--inject flip:0: none of the stages memory finds it on GPU 0. Hint: --stages screen\n",
+        ),
+        (
+            gpu_tests,
+            ["--cpu-devices", "2", "--stages", "peers,train", "--inject", "slow:1"],
+            "--inject slow:1: none of the stages peers,train finds it on GPU 1. Hint: --stages compute,memory,inference\n",
+        ),
+        (
+            gpu_tests,
+            ["--cpu-devices", "1", "--stages", "peers", "--inject", "hang:0"],
+            "--inject hang:0: none of the stages peers finds it on GPU 0. Hint: --stages compute\n",
+        ),
+        (run_all_tests, ["--inject", "flop:0"], "--inject flop:0: must be KIND:GPU, with KIND one of wrong, flip"),
+        (run_all_tests, ["--cpu-devices", "2", "--inject", "flip:2"], "--inject flip:2: there is no GPU 2. Hint: 0 to"),
+        (
+            ddp_tests,
+            ["--train-smoke", "--inject", "wrong:1"],
+            "--inject wrong:1: training does not find a wrong element",
+        ),
+        (ddp_tests, ["--fsdp", "--inject", "wrong:1"], "--inject wrong:1: training does not find a wrong element"),
+        (ddp_tests, ["--inject", "loss:1"], "--inject loss:1: only training finds it. Hint: add --train-smoke"),
+        (ddp_tests, ["--cpu", "--inject", "stall:0"], "--inject stall:0: one rank waits for no other. Hint: start two"),
+        (ddp_tests, ["--cpu", "--inject", "wrong:1"], "--inject wrong:1: must be KIND:RANK, with KIND one of wrong"),
         (ddp_tests, ["--inject", "flip:0"], "--inject flip:0: must be KIND:RANK, with KIND one of wrong, loss, hang"),
         (ddp_tests, ["--inject", "wrong:x"], "--inject wrong:x: must be KIND:RANK"),
         (
@@ -476,6 +502,13 @@ def test_the_programs_of_the_suite() -> None:
     passed = parts(GPUS, "--stress-seconds", "7", "--inject", "flip:1", "--cpu-devices", "2")[0]
     assert passed.argv[4:] == ["--stress-seconds", "7.0", "--inject", "flip:1", "--cpu-devices", "2"]
     assert passed.timeout_s == parts(GPUS)[0].timeout_s + 7
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_the_whole_suite_finds_each_fault(kind: str) -> None:
+    assert fault_of(f"{kind}:1", list(gpu_tests.STAGES), 2) == (kind, 1)
+    for stage in FAULTS[kind][1] or gpu_tests.STAGES:
+        assert fault_of(f"{kind}:0", [stage], 2) == (kind, 0)
 
 
 def test_quick_measures_less() -> None:

@@ -35,13 +35,17 @@ def test_storage_measures_and_compares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(storage_tests, "BLOCK", 1 << 17)
-    monkeypatch.setattr(storage_tests, "_READS", 65)
+    monkeypatch.setattr(storage_tests, "_READS", (65, 13))
     monkeypatch.setattr(storage_tests, "fio_results", lambda *_: None)
     flags = ["--directory", str(tmp_path), "--size", "1M", "--threads", "2", "--files", "20"]
     assert storage_tests.main([*flags, "--report-dir", str(tmp_path / "out")]) == 0
     (result,) = json.loads((tmp_path / "out/storage_result.json").read_text())["directories"].values()
     assert (result["bytes"], result["wrong_blocks"], result["small_files"]) == (1 << 20, 0, 20)
     assert "fio" not in result
+    assert result["loader_reads"] == 2 * 65
+    assert storage_tests.main([*flags, "--quick", "--report-dir", str(tmp_path / "out")]) == 0
+    (result,) = json.loads((tmp_path / "out/storage_result.json").read_text())["directories"].values()
+    assert result["loader_reads"] == 2 * 13
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
     assert "[CHECK]" not in capsys.readouterr().out
     for what in ("write", "read"):
@@ -57,7 +61,7 @@ def test_storage_measures_and_compares(
 
 def test_storage_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_tests, "BLOCK", 1 << 17)
-    monkeypatch.setattr(storage_tests, "_READS", 65)
+    monkeypatch.setattr(storage_tests, "_READS", (65, 13))
     write = storage_tests._write
 
     def flips(folder: Path, file: int, blocks: int, content: storage_tests.Content) -> None:
@@ -69,7 +73,7 @@ def test_storage_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.Monkey
             stream.write(bytes([byte ^ 4]))
 
     monkeypatch.setattr(storage_tests, "_write", flips)
-    assert storage_tests.checkpoint(tmp_path, 4 << 17, 2)["wrong_blocks"] >= 2
+    assert storage_tests.checkpoint(tmp_path, 4 << 17, 2, quick=False)["wrong_blocks"] >= 2
 
 
 @pytest.mark.parametrize(("kind", "iops", "gb_per_s"), [("randwrite", 29696.3, 0.1216), ("randread", 41244.8, 0.1689)])
@@ -119,7 +123,7 @@ def test_without_fio_and_with_one_that_does_not_start(tmp_path: Path, monkeypatc
 
 @needs_fio
 def test_real_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(storage_tests, "_READS", 65)
+    monkeypatch.setattr(storage_tests, "_READS", (65, 13))
     flags = ["--directory", str(tmp_path), "--size", "8M", "--threads", "1", "--files", "10", "--fio-seconds", "1"]
     assert storage_tests.main([*flags, "--report-dir", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
@@ -137,7 +141,7 @@ import subprocess, sys
 from pathlib import Path
 from gpusuite import storage_tests
 place = sys.argv[1]
-storage_tests.BLOCK, storage_tests._READS = 1 << 17, 65
+storage_tests.BLOCK, storage_tests._READS = 1 << 17, (65, 13)
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", place], check=True)
 storage_tests.main(["--directory", place, "--size", "2M", "--threads", "1", "--files", "10", "--fio-seconds", "1"])
 subprocess.run(["mount", "-t", "ramfs", "none", place], check=True)

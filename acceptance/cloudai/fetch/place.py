@@ -102,7 +102,7 @@ def part_of(path: Path) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file, 0 where there is none."""
+    """Return the size of a file, 0 if it does not exist."""
     with suppress(OSError):
         return path.stat().st_size
     return 0
