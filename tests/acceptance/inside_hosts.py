@@ -99,11 +99,17 @@ def shell(host: Host, text: str, timeout_s: float = 90) -> str:
     return done.stdout
 
 
+def left_jobs(fleet: Fleet) -> list[str]:
+    """What squeue still lists after 40 s: a job that has ended is completing for a moment."""
+    wait = 'for n in {1..200}; do [ -n "$(squeue --noheader)" ] || break; sleep 0.2; done; squeue --noheader'
+    return shell(fleet.head, wait).splitlines()
+
+
 def acceptance(fleet: Fleet, *words: str) -> dict[str, Any]:
     """Run the head node's command: what it said, the report and the jobs that it left, the nodes' states."""
     done = fleet.head.exec(["python3", PROGRAM, *words, "--output", RESULTS], timeout_s=300)
     run_id = shell(fleet.head, f"ls -t {RESULTS} | grep -m1 -v history").strip()
-    shell(fleet.head, 'for n in {1..200}; do [ -n "$(squeue --noheader)" ] || break; sleep 0.2; done')  # completing
+    left_jobs(fleet)
     jobs = shell(fleet.head, "squeue --noheader --states=all --format='%T %j'").splitlines()
     states = shell(fleet.head, "sinfo --noheader --Node --format='%N %T %E'").splitlines()
     report = json.loads(shell(fleet.head, f"cat {RESULTS}/{run_id}/report.json"))
@@ -188,8 +194,7 @@ def ddp(fleet: TorchFleet) -> dict[str, Any]:
     for case, flags in DDP_CASES.items():
         program = [f"{TORCH}/python/bin/python3", f"{TORCH}/gpusuite/ddp_tests.py", "--cpu", *flags.split()]
         done = fleet.head.exec([*srun, "env", *env, *program], timeout_s=240)
-        left = shell(fleet.head, "for n in {1..100}; do squeue --noheader | grep . || break; sleep 0.2; done")
-        answer[case] = {"code": done.rc, "out": done.stdout + done.stderr, "left": left.splitlines()[-1:]}
+        answer[case] = {"code": done.rc, "out": done.stdout + done.stderr, "left": left_jobs(fleet)}
     names = shell(fleet.head, "ls /fsx/ddp").split()
     return {**answer, "reports": {name: json.loads(shell(fleet.head, f"cat /fsx/ddp/{name}")) for name in names}}
 
