@@ -52,9 +52,9 @@ test-quick: ## The tests that need no root and little time (below a minute)
 	@tools/setup.sh deploy test
 	@.venv-test/bin/python -m pytest -n 2 --dist loadgroup -m "not slow and not hosts and not road" $(QUICK)
 
-check: ## Formatting, types, import directions, shell scripts
+check: ## Formatting, types, import directions, shell scripts, and whether each test can be imported
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-rest
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-rest check-tests
 	@.venv-test/bin/python tools/report.py
 
 check-types:
@@ -71,6 +71,11 @@ check-rest:
 	.venv-test/bin/python -m slipway.documentation --check
 	.venv-test/bin/shellcheck -x $(SCRIPTS)
 	.venv-test/bin/shfmt -d -i 2 -ci $(SCRIPTS)
+
+# Imports every test. The four processes of `make test` then find the tests compiled, and compile none of them.
+check-tests:
+	@found=$$($(WITH_TORCH) .venv-test/bin/python -m pytest --collect-only --quiet 2>&1) || \
+	{ grep --invert-match '^tests/.*::' <<<"$$found"; exit 1; }; tail -n 1 <<<"$$found"
 
 test-gpu-suite: ## The GPU suite's programs with torch on the CPU (gloo), in their own environment of 1 GB
 	@tools/setup.sh test gpu-suite
