@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-# The least share below the median that counts, by kind of metric: the spread of healthy GPUs of one model (docs/
-# gpu-suite.md has the sources).
+# The least share below the median that counts, by kind of metric; ours: above the spread of healthy GPUs of one model
+# (docs/measurements.md).
 # host: the transfers of all GPUs run at once and share the host's memory; 54.0 next to 55.3 GB/s was healthy.
 FLOORS = {"gemm": 0.05, "memory": 0.03, "host": 0.05, "peer": 0.02, "inference": 0.08}
 _MEMORY = {"memory copy": "memory", "memory triad": "memory", "host to device": "host", "device to host": "host"}

@@ -93,11 +93,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policy status": ("0; 2 wrong settings", "the policy itself"),
     "policy teardown": ("0; 2 wrong settings", "the policy itself"),
     "import pcluster": (
-        "0 all carried over; 1 something is open; 2 not a configuration",
+        "0 all carried over; 1 a key could not be carried over, or has to be filled in; 2 not a configuration",
         "`file`, `output`, `complete`, `carried`, `implied`, `to_fill`, `not_carried`, `edited`, `notes`, "
         "`faults`, `settings`",
     ),
-    "import env": ("0 all carried over; 1 something is open; 2 no variables", "as `import pcluster`"),
+    "import env": ("0 all carried over; 1 as `import pcluster`; 2 no variables", "as `import pcluster`"),
 }
 """The exit codes and the keys of the JSON object of each command; a command must be here."""
 NOTES = {
@@ -107,9 +107,9 @@ runs there, so paths in arguments after `--` are relative to the checkout; witho
     "destroy": """Stacks are deleted in this order: acceptance, cluster, observability, storage, network.
 These stay: the bucket and the file system with its security group; the EBS volume of /home (`storage.home.kind:
 ebs`), which costs until it is deleted; the log groups of the nodes and of ParallelCluster. While a file system that
-Slipway made exists the network stack stays too, because the file system is in its subnets. `slipway teardown` deletes
-all of it in the order that AWS allows. The command names all of this, as far as it applies, before it asks for the
-cluster's name.""",
+Slipway made exists the network stack stays too, because the file system is in its subnets. `slipway teardown
+--delete-data` deletes all of this in the order that AWS allows; without the option the data stays. The command names
+all of this, as far as it applies, before it asks for the cluster's name.""",
     "teardown": """Data is deleted only with `--delete-data`; both forms ask for the cluster's name, or take it from
 `--confirm NAME`. The order, what proves that a thing is the cluster's, and what holds a deletion:
 [teardown.md](teardown.md).""",

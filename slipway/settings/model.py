@@ -158,7 +158,10 @@ class Queue(Part):
     name: QueueName = key("the partition's name: 2 to 25 lower-case letters, digits, `-`")
     instance_type: InstanceTypeName = key("a type of `slipway/data/instance_types.json`")
     count: int | None = key(
-        "static nodes: they start with the cluster and stay; or `max_count`", default=None, ge=1, le=1000
+        "static nodes, which start with the cluster and stay; for dynamic nodes `max_count` instead",
+        default=None,
+        ge=1,
+        le=1000,
     )
     min_count: int = key("dynamic nodes: how many of them always run", default=0, ge=0, le=1000)
     max_count: int = key("how many nodes there can be", default=0, shown="none", ge=0, le=1000)
@@ -226,7 +229,7 @@ class Fsx(Part):
     throughput_mb_s_per_tib: int | None = key(
         "MB/s per TiB: 125, 250, 500, 1000 (persistent-2); 50, 100, 200 (persistent-1); none (scratch)",
         default=None,
-        shown="250 when `storage.fsx` is left out",
+        shown="none; 250 if all of `storage.fsx` is left out",
     )
     compression: Literal["lz4", "none"] = key("compression of the data", default="lz4")
 
@@ -308,7 +311,7 @@ class Observability(Part):
     prometheus: bool = key("Amazon Managed Prometheus", default=True)
     grafana: bool = key("Amazon Managed Grafana; needs IAM Identity Center in the account", default=False)
     retention_days: Annotated[RETENTION_DAYS, BeforeValidator(_no_truth_value)] = key(
-        "of CloudWatch logs and of Prometheus on the head node, in days", default=30
+        "how long CloudWatch keeps logs and Prometheus on the head node keeps metrics, in days", default=30
     )
     alert_email: Email | None = key("the address that alerts are sent to", default=None)
 
@@ -403,7 +406,9 @@ class Limit(Part):
     nodes: int = key("the limit applies to a cluster of this many nodes", ge=1)
     size: Size = key("the limit applies at this size, which the sweep must visit")
     fail_below_gb_per_s: GbPerS = key("bus bandwidth in GB/s below which a cluster has failed")
-    warn_below_gb_per_s: GbPerS | None = key("a cluster below this is slow", default=None)
+    warn_below_gb_per_s: GbPerS | None = key(
+        "bus bandwidth in GB/s below which the test gets a warning; the cluster is still accepted", default=None
+    )
     source: OneLine = key("where the number comes from, one line")
     date: datetime.date = key("of the number, such as `2026-11-27`", strict=False)
 

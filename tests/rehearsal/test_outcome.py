@@ -12,9 +12,15 @@ import pytest
 from rich.console import Console
 
 from rehearsal.engine import cdk, cpu
+from rehearsal.engine.clustermgtd import PROTECTED_FAILURES
+from rehearsal.engine.dynamic import NO_CAPACITY_PAUSE_S
+from rehearsal.engine.local_cluster import STEP_TIMEOUT_S
 from rehearsal.engine.outcome import Outcome, first_line, left_out, print_result
 from rehearsal.engine.progress import Progress
+from rehearsal.engine.run import POLL_INTERVAL_S
 from rehearsal.engine.scale import site_values
+from rehearsal.engine.static import LOOP_S
+from rehearsal.hosts.slurm import POWER
 from slipway.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,3 +154,22 @@ def test_every_stand_in_has_its_row_in_the_documentation() -> None:
         cells = [row.split("|")[1:-1] for row in rows if f"`{name}`" in row]
         assert cells, f"{name} has no row in docs/rehearsal.md"
         assert all(len(row) == 3 and row[0].strip() and row[2].strip() for row in cells), f"{name}: compared with what?"
+
+
+def test_the_page_has_the_rehearsals_own_numbers() -> None:
+    """The table `Other numbers than on AWS` of docs/rehearsal.md, row by row."""
+    page = (ROOT / "docs/rehearsal.md").read_text(encoding="utf-8")
+    table = page.split("### Other numbers than on AWS")[1].split("\n\n")[1]
+    here = {line.split(" | ")[0][2:]: line.split(" | ")[2][:-2] for line in table.splitlines()[2:]}
+    seconds = {
+        "longest time of a node's step": STEP_TIMEOUT_S,
+        "pause between two questions for the verdict": POLL_INTERVAL_S,
+        "a node that is not up is given up after (ResumeTimeout)": POWER.resume_timeout_s,
+        "a node that ended can start again after (SuspendTimeout)": POWER.suspend_timeout_s,
+        "Slurm looks for work at most every (power_save_min_interval)": POWER.min_interval_s,
+        "a node that got no instance is asked for again after (insufficient_capacity_timeout)": NO_CAPACITY_PAUSE_S,
+        "clustermgtd looks at the nodes every (loop_time)": LOOP_S,
+    }
+    assert {what: here[what] for what in seconds} == {what: f"{number:g} s" for what, number in seconds.items()}
+    failures = "failed set-ups until the queue's partition is INACTIVE (protected_failure_count)"
+    assert here[failures] == str(PROTECTED_FAILURES)
