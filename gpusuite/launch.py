@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 LOCAL = "127.0.0.1"
 
@@ -78,10 +80,30 @@ def _mpirun(environment: Mapping[str, str]) -> Rank:
 def _srun(environment: Mapping[str, str]) -> Rank:
     rank, world = _number(environment, "SLURM_PROCID"), _number(environment, "SLURM_STEP_NUM_TASKS")
     local = _number(environment, "SLURM_LOCALID")
-    address = environment.get("MASTER_ADDR") or first_host(environment.get("SLURM_STEP_NODELIST", ""))
+    address = environment.get("MASTER_ADDR") or _first_of_srun(environment)
+    here = environment.get("SLURMD_NODENAME")
+    if rank == 0 and here and here != address and "MASTER_ADDR" not in environment:
+        raise LaunchError(f"rank 0 is on {here}, and the first host is {address}. Hint: MASTER_ADDR={here} srun ...")
     job = int(environment.get("SLURM_JOB_ID") or 0)
     port = int(environment.get("MASTER_PORT") or 61000 + job % 4536)  # as enroot's hook for PyTorch images chooses it
-    return Rank("srun", rank, world, local, address or LOCAL, port)
+    return Rank("srun", rank, world, local, address, port)
+
+
+def _first_of_srun(environment: Mapping[str, str]) -> str:
+    """Return the host of rank 0: the first node of the step, or of the host file that gives each rank its host.
+
+    With --distribution=arbitrary srun still sorts the node list that it sets.
+    """
+    if not environment.get("SLURM_DISTRIBUTION", "").startswith("arbitrary"):
+        return first_host(environment.get("SLURM_STEP_NODELIST", "")) or LOCAL
+    file = environment.get("SLURM_HOSTFILE", "")
+    with suppress(OSError):
+        for line in Path(file).read_text("utf-8", "replace").splitlines():
+            host = first_host(re.split(r"[#*]", line)[0])  # a comment; how many ranks the host has
+            if host:
+                return host
+    rule = f"SLURM_DISTRIBUTION is arbitrary, and SLURM_HOSTFILE ({file or 'not set'}) names no first host here"
+    raise LaunchError(f"{rule}. Hint: MASTER_ADDR=HOST srun ..., with the host of rank 0")
 
 
 def first_host(nodelist: str) -> str:

@@ -37,6 +37,25 @@ def with_test(**changes: Any) -> dict[str, Any]:
     return scenario
 
 
+def test_where_rank_0_of_the_gpu_suite_is(slurm: LoopbackSlurm, tmp_path: Path) -> None:
+    """With a host file srun sorts the node list that it sets: its first node is not that of rank 0."""
+    slurm.wait_idle()
+    hosts = tmp_path / "hosts"
+    hosts.write_text("gpu-3\ngpu-1\ngpu-3\n")
+    program = "import os; from gpusuite.launch import find_rank; print(find_rank(os.environ).address)"
+    nodes = ["--nodes=2", "--nodelist=gpu-[1,3]"]
+    for options, more, host in (([], {"SLURM_HOSTFILE": str(hosts)}, "gpu-3"), (nodes, {}, "gpu-1")):
+        done = subprocess.run(
+            ["srun", "--ntasks=3", *options, sys.executable, "-c", program],
+            env={**slurm.env, **more, "PYTHONPATH": str(REPOSITORY)},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.stdout.split() == [host] * 3, done.stderr
+
+
 def test_accepted(accept: Accept) -> None:
     done = accept(make_scenario(environment={"TESTPROG_NCCL": "Using network Socket"}))
     assert done.code == 0, done.out + done.err

@@ -419,6 +419,7 @@ SRUN = {
     "SLURM_STEP_NODELIST": "gpu-[01-02]",
     "SLURM_JOB_ID": "5000",
 }
+ARBITRARY = {"SLURM_DISTRIBUTION": "arbitrary"}
 MPIRUN = {
     "OMPI_COMM_WORLD_RANK": "2",
     "OMPI_COMM_WORLD_SIZE": "8",
@@ -455,12 +456,33 @@ def test_ranks_of_each_launcher(environment: dict[str, str], rank: Rank) -> None
         ({**MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "MASTER_ADDR is not set, and mpirun started ranks on several"),
         ({**TORCHRUN, "RANK": "x"}, "RANK is 'x', expected a number. Hint: start with torchrun, srun or mpirun"),
         ({"TORCHELASTIC_RUN_ID": "x"}, "RANK is '', expected a number"),
+        (
+            {**SRUN, **ARBITRARY, "SLURM_HOSTFILE": "/none"},
+            "SLURM_DISTRIBUTION is arbitrary, and SLURM_HOSTFILE (/none) ",
+        ),
+        (
+            {**SRUN, **ARBITRARY},
+            "SLURM_DISTRIBUTION is arbitrary, and SLURM_HOSTFILE (not set) names no first host here",
+        ),
+        (
+            {**SRUN, "SLURM_PROCID": "0", "SLURMD_NODENAME": "gpu-02"},
+            "rank 0 is on gpu-02, and the first host is gpu-01. Hint: MASTER_ADDR=gpu-02 srun ...",
+        ),
     ],
 )
 def test_launchers_that_say_too_little(environment: dict[str, str], said: str) -> None:
     with pytest.raises(LaunchError) as caught:
         find_rank(environment)
     assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("line", ["gpu-02", "# ranks\n\n gpu-02*8 # first", "gpu-[02,01]"])
+def test_rank_0_is_on_the_first_host_of_the_host_file(line: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(f"{line}\ngpu-01\n")
+    environment = {**SRUN, **ARBITRARY, "SLURM_HOSTFILE": str(tmp_path / "hosts")}
+    assert find_rank(environment).address == "gpu-02"
+    assert find_rank({**environment, "MASTER_ADDR": "x"}).address == "x"
+    assert find_rank({**environment, "SLURM_DISTRIBUTION": "block"}).address == "gpu-01"  # -m is before the host file
 
 
 @pytest.mark.parametrize(
