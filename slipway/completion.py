@@ -8,7 +8,7 @@ from pathlib import Path
 from slipway.errors import SlipwayError
 
 BREAK_KINDS = ("slow-node=", "bootstrap=head", "bootstrap=compute", "hang")
-"""What `rehearse --break` takes; tests/slipway/test_completion.py compares it with the rehearsal's own list."""
+"""What `rehearse --break` takes; tests/slipway/test_completion.py compares it with `slipway.breakage`."""
 OS_NAMES = ("ubuntu2204", "ubuntu2404", "alinux2023")
 RESERVATION_KINDS = ("capacity-block", "on-demand")
 LOG_GROUPS = ("setup", "steps", "health", "nccl", "containers", "slurm", "boot", "system", "acceptance")

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slipway import __version__, kept
+from slipway.breakage import check_breakages
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, Fault, SettingsError, UsageError
 from slipway.keeper import ENGINE_LOG, Keeper, in_background
 from slipway.machine import ENGINE_PYTHON, NAMESPACES, missing_parts, search_path
@@ -101,7 +102,7 @@ def _check_use(options: Rehearsal) -> None:
         raise UsageError("--shell needs a terminal for its input and output. Hint: leave it out here")
     if options.cloud_only and options.scenario:
         raise UsageError("--scenario needs local hosts, --cloud-only has none. Hint: leave one of them out")
-    _settings_of(options)
+    check_breakages(options.breaks, _settings_of(options), options.max_hosts)
     if options.port and not options.cloud_only:
         raise UsageError("--port belongs to --cloud-only: with local hosts the embedded AWS has its own network")
     if options.port:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.hosts import HostSpec, slurm
 from rehearsal.hosts.spec import NO_ADDRESS
+from slipway.breakage import node_names
 from slipway.instances import INSTANCE_TYPES
 
 LEAST_SUSPEND_S = 5  # a shorter idle time would end nodes between two steps of one job's script
@@ -38,16 +39,6 @@ def planned_nodes(configuration: Mapping[str, Any], max_hosts: int) -> list[Node
         for resource in queue["ComputeResources"]:
             nodes += _of_resource(queue, resource, max_hosts)
     return nodes
-
-
-def node_names(queue: str, resource: str, counts: tuple[int, int], max_hosts: int) -> Iterator[tuple[str, bool]]:
-    """Name of each node of a compute resource and whether it is dynamic. `counts`: MinCount, MaxCount."""
-    static = min(counts[0], max_hosts)
-    dynamic = min(counts[1], max_hosts) - static
-    for number in range(1, static + 1):
-        yield f"{queue}-st-{resource}-{number}", False
-    for number in range(1, dynamic + 1):
-        yield f"{queue}-dy-{resource}-{number}", True
 
 
 def _of_resource(queue: Mapping[str, Any], resource: Mapping[str, Any], max_hosts: int) -> list[Node]:

@@ -23,10 +23,11 @@ from rehearsal.engine.specification import TOOLS, Specification
 from rehearsal.engine.static import StaticNodes
 from rehearsal.hosts import Fleet, Host, HostsError, slurm
 from rehearsal.hosts.actions import run_custom_actions
-from rehearsal.hosts.breakage import Breakage
+from rehearsal.hosts.breakage import inject
 from rehearsal.hosts.errors import failure_line
 from rehearsal.hosts.power import PowerSocket
 from rehearsal.hosts.spec import NO_ADDRESS
+from slipway.breakage import Breakage
 from slipway.rehearse import WORK_PREFIX
 
 MIRROR_BUCKET = "slipway-rehearsal-mirror"
@@ -210,7 +211,7 @@ class LocalCluster:
 
     def _break(self, host: Host, fleet: Fleet) -> None:
         for breakage in self._broken.get(host.name, ()):
-            breakage.inject_into(host, fleet)
+            inject(breakage, host, fleet)
             self._progress.say(f"broken on purpose: {breakage}", "yellow")
 
     def _parameters(self, configuration: Mapping[str, Any]) -> slurm.Parameters:

@@ -13,16 +13,15 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from rehearsal.engine.configuration import node_names
 from rehearsal.engine.lifeline import Interrupted, Lifeline, take_screen
 from rehearsal.engine.outcome import first_line
-from rehearsal.engine.run import Breakages, Engine
+from rehearsal.engine.run import Engine
 from rehearsal.engine.specification import Specification
 from rehearsal.hosts import HostsError
-from rehearsal.hosts.breakage import match_name, parse_breakage
+from slipway.breakage import parse_breakage
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_USAGE, SlipwayError
 from slipway.rehearse import END_FILE
-from slipway.settings import Settings, load_settings
+from slipway.settings import load_settings
 
 FULL_BYTES = 1_000_000
 
@@ -77,7 +76,6 @@ def _run(spec: Specification, console: Console, lifeline: Lifeline) -> int:
     try:
         settings = load_settings(spec.settings)
         breakages = tuple(parse_breakage(text) for text in spec.breaks)
-        _check_targets(breakages, settings, spec.max_hosts)
         lifeline.watch()
         return Engine(spec, settings, breakages, console).run()
     except SlipwayError as error:
@@ -117,17 +115,3 @@ def _is_full(folder: Path) -> bool:
         return shutil.disk_usage(folder).free < FULL_BYTES
     except OSError:
         return False
-
-
-def _check_targets(breakages: Breakages, settings: Settings, max_hosts: int) -> None:
-    """A breakage that names a node must name a node of this cluster: checked before minutes are spent."""
-    names = [
-        name
-        for queue in settings.queues
-        for name, _ in node_names(
-            queue.name, queue.instance.compute_resource, (queue.min_count, queue.max_count), max_hosts
-        )
-    ]
-    for breakage in breakages:
-        if breakage.kind == "slow-node":
-            match_name(names, breakage.target)

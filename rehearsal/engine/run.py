@@ -37,9 +37,9 @@ from rehearsal.engine.parallelcluster import ClusterProvider
 from rehearsal.engine.progress import Progress
 from rehearsal.engine.specification import TOOLS, Specification
 from rehearsal.hosts import cgroups
-from rehearsal.hosts.breakage import Breakage
 from rehearsal.hosts.image import CLUSTER_USER
 from rehearsal.permissions import report as permissions
+from slipway.breakage import Breakage
 from slipway.kept import HOSTS_FILE, local_time, login_command
 from slipway.rehearse import SHELL_FILE
 from slipway.settings import Settings

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from rehearsal.hosts.errors import BootFailed, BreakageError, HostsError, MachineUnfit, NodeFailed, SlurmNotReady
+from rehearsal.hosts.errors import BootFailed, HostsError, MachineUnfit, NodeFailed, SlurmNotReady
 from rehearsal.hosts.fleet import Fleet
 from rehearsal.hosts.host import Host
 from rehearsal.hosts.spec import Completed, HostSpec
 
 __all__ = [
     "BootFailed",
-    "BreakageError",
     "Completed",
     "Fleet",
     "Host",

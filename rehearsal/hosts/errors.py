@@ -24,10 +24,6 @@ class SlurmNotReady(HostsError):
     """Slurm's services or nodes did not become ready in time."""
 
 
-class BreakageError(HostsError):
-    """A `--break` value that names no fault or no host."""
-
-
 class NodeFailed(HostsError):
     """A custom action failed on a host.
 

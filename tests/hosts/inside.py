@@ -17,7 +17,8 @@ from moto.server import ThreadedMotoServer
 
 from rehearsal.hosts import BootFailed, Fleet, HostsError, HostSpec, NodeFailed
 from rehearsal.hosts.actions import run_custom_actions
-from rehearsal.hosts.breakage import parse_breakage
+from rehearsal.hosts.breakage import inject
+from slipway.breakage import parse_breakage
 
 CIDR, GATEWAY = "10.0.0.0/16", "10.0.0.2"
 HEAD = HostSpec("head", "10.0.0.10", "head", "m5.8xlarge", 32, 131072)
@@ -78,7 +79,7 @@ def faults(one: Fleet) -> dict[str, Any]:
     touched = []
     for fault in map(parse_breakage, ("bootstrap=head", "hang")):
         name = fault.name_of_host(one.head.name, [host.name for host in one.computes])
-        fault.inject_into(one.hosts[name], one)
+        inject(fault, one.hosts[name], one)
         touched.append(name)
     return {
         "hosts": touched,

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from rehearsal.hosts import BreakageError, HostsError, HostSpec, NodeFailed, cgroups, image, slurm
+from rehearsal.hosts import HostsError, HostSpec, NodeFailed, cgroups, image, slurm
 from rehearsal.hosts.actions import CustomAction, custom_actions, fetch_script
-from rehearsal.hosts.breakage import Breakage, match_name, parse_breakage
 from rehearsal.hosts.commands import communicate
+from slipway.breakage import Breakage, match_name, parse_breakage
+from slipway.errors import UsageError
 
 STANDINS = Path(__file__).resolve().parents[2] / "rehearsal" / "standins"
 NODES = [f"train-st-gpu-{number}" for number in (1, 2, 3, 13)]
@@ -90,7 +91,7 @@ def test_fault_is_parsed(text: str, fault: Breakage) -> None:
     ],
 )
 def test_bad_fault_says_why(text: str, message: str) -> None:
-    with pytest.raises(BreakageError, match=re.escape(message)):
+    with pytest.raises(UsageError, match=re.escape(message)):
         parse_breakage(text)
 
 
@@ -101,9 +102,9 @@ def test_node_is_found_by_name_and_by_end() -> None:
 
 
 def test_unknown_and_ambiguous_node() -> None:
-    with pytest.raises(BreakageError, match=r"no such node\. Nodes: train-st-gpu-1"):
+    with pytest.raises(UsageError, match=r"no such node\. Nodes: train-st-gpu-1"):
         match_name(NODES, "gpu-9")
-    with pytest.raises(BreakageError, match="several nodes are meant"):
+    with pytest.raises(UsageError, match="several nodes are meant"):
         match_name(["a-gpu-1", "b-gpu-1"], "gpu-1")
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from rehearsal.engine.run import Engine
 from rehearsal.engine.specification import Specification
-from rehearsal.hosts.breakage import parse_breakage
+from slipway.breakage import parse_breakage
 from slipway.settings import load_settings
 
 # So that commands need not name the queue; the other one, the first, is for what goes wrong.

@@ -20,15 +20,16 @@ import pytest
 from rich.console import Console
 
 from rehearsal.engine import clustermgtd, dynamic
-from rehearsal.engine.configuration import Node, host_spec, judged_nodes, node_names, planned_nodes, power_saving
+from rehearsal.engine.configuration import Node, host_spec, judged_nodes, planned_nodes, power_saving
 from rehearsal.engine.dynamic import DynamicNodes
 from rehearsal.engine.instances import Instance, LaunchFailed
 from rehearsal.engine.progress import Progress
 from rehearsal.engine.scale import site_values
-from rehearsal.hosts import BootFailed, BreakageError, HostsError, HostSpec, NodeFailed, slurm
-from rehearsal.hosts.breakage import parse_breakage
+from rehearsal.hosts import BootFailed, HostSpec, NodeFailed, slurm
 from rehearsal.hosts.power import PowerSocket
 from slipway import bundle
+from slipway.breakage import node_names, parse_breakage
+from slipway.errors import UsageError
 from slipway.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -377,9 +378,9 @@ def test_a_fault_finds_its_host_among_static_and_dynamic_ones(fault: str, static
 
 
 def test_a_fault_without_a_host_says_so() -> None:
-    with pytest.raises(HostsError, match="this cluster has none"):
+    with pytest.raises(UsageError, match="this cluster has none"):
         parse_breakage("hang").name_of_host("head", [], [])
-    with pytest.raises(BreakageError, match="no such node"):
+    with pytest.raises(UsageError, match="no such node"):
         parse_breakage("slow-node=gpu-3").name_of_host("head", [], ["a-dy-gpu-1"])
 
 

@@ -67,6 +67,38 @@ def test_wrong_use_is_one_clear_line(arguments: tuple[str, ...], code: int, word
     assert "Traceback" not in done.stdout + done.stderr
 
 
+HEAVY = {"aws_cdk", "boto3", "botocore", "jsii", "moto", "rehearsal"}
+LOADED = f"""
+import atexit, subprocess, sys
+atexit.register(lambda: print("loaded:", sorted({HEAVY} & set(sys.modules)), file=sys.stderr))
+sys.addaudithook(lambda event, _: print("loaded: a process", file=sys.stderr) if event == "subprocess.Popen" else None)
+from slipway.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "rehearse clusters/rehearsal.yaml --break nonsens",
+        "rehearse clusters/rehearsal.yaml --break slow-node=gpu-99",
+        "rehearse clusters/rehearsal.yaml --max-hosts 1 --break slow-node=gpu-2",
+        "rehearse clusters/rehearsal.yaml --break hang=1",
+        "rehearse clusters/rehearsal.yaml --scenario none.toml",
+        "preflight nowhere.yaml",
+        "preflight clusters/p5-capacity-block.yaml --timeout 0",
+        "status clusters/p5-capacity-block.yaml --timeout x",
+        "logs clusters/p5-capacity-block.yaml --since x",
+        "deploy nowhere.yaml",
+    ],
+)
+def test_wrong_use_loads_neither_the_engine_nor_aws(arguments: str) -> None:
+    command = [sys.executable, "-c", LOADED, *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False)
+    said = [line for line in done.stderr.splitlines() if line.startswith("loaded: ")]
+    assert (done.returncode, said) == (2, ["loaded: []"]), done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments", ["check clusters/rehearsal.yaml", "export pcluster clusters/rehearsal.yaml", "version"]
 )

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.hosts import breakage
-from slipway import commands_page, completion
+from slipway import breakage, commands_page, completion
 from slipway.places import FILES
 from slipway.settings import Settings
 
