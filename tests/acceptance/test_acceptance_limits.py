@@ -708,6 +708,7 @@ def test_releases_that_are_known_to_be_bad(versions: tuple[str, str, str], expec
 
 def test_every_entry_of_bad_releases_has_what_a_reader_needs() -> None:
     data = json.loads((Path(limits_package.__file__).parent / "bad_releases.json").read_text(encoding="utf-8"))
+    assert data["entries"]
     for entry in data["entries"]:
         assert entry.keys() >= {"severity", "symptom", "fixed_in", "repair", "source", "date"}
         assert entry["severity"] in ("fault", "warning")

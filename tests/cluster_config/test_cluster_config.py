@@ -169,9 +169,10 @@ def test_only_gpu_nodes_are_exclusive_and_only_known_shapes_are_stated(every_par
 
 
 def test_stated_shape_has_the_cpus_of_the_type(every_part: Settings) -> None:
-    for queue in every_part.queues:
-        if queue.instance.sockets and queue.instance.cores_per_socket:
-            assert queue.instance.sockets * queue.instance.cores_per_socket * 2 == queue.instance.vcpus
+    stated = [one.instance for one in every_part.queues if one.instance.sockets and one.instance.cores_per_socket]
+    assert stated
+    for instance in stated:
+        assert instance.sockets * instance.cores_per_socket * 2 == instance.vcpus
 
 
 def test_file_system_and_home_are_mounted_by_their_ids(every_part: Settings) -> None:

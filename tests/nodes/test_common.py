@@ -145,9 +145,9 @@ def test_only_s3_and_http_are_fetched(url: str) -> None:
 
 
 def test_software_table_is_well_formed() -> None:
-    for line in (ROOT / "nodes/software.tsv").read_text().splitlines():
-        if line.startswith("#"):
-            continue
+    lines = [line for line in (ROOT / "nodes/software.tsv").read_text().splitlines() if not line.startswith("#")]
+    assert lines
+    for line in lines:
         name, version, sha256, url = line.split("\t")
         assert version in url, name
         assert len(bytes.fromhex(sha256)) == 32

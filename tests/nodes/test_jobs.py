@@ -119,13 +119,15 @@ def test_users_directory_that_another_user_made_first_is_moved_aside(job: Host) 
 
 def test_link_of_a_user_leads_nowhere(job: Host) -> None:
     job.run("rm -rf /scratch/job-7; mkdir /srv/outside; touch /srv/outside/file")
-    job.run(f"{AS_USER} ln -s /srv/outside /scratch/job-7; {END}; test -e /srv/outside/file; rm -rf /srv/outside")
+    job.run(
+        f"{AS_USER} ln -s /srv/outside /scratch/job-7 && {END} && test -e /srv/outside/file; code=$?; rm -rf /srv/outside; exit $code"
+    )
     assert "job-7" not in left(job)
 
 
 def test_prolog_and_epilog_of_a_node_without_a_release_are_good(node: Host) -> None:
     node.run("mv /opt/slipway/current /opt/slipway/away")
-    node.run(f"{BEGIN}; {END}; mv /opt/slipway/away /opt/slipway/current")
+    node.run(f"{BEGIN} && {END}; code=$?; mv /opt/slipway/away /opt/slipway/current; exit $code")
     node.run("SLURM_JOB_ID=x /opt/slurm/etc/scripts/epilog.d/50_slipway")
 
 

@@ -151,7 +151,7 @@ def test_containers_use_the_shared_nccl(node: Host) -> None:
         f"NCCL_HOME={RELEASE}\nNCCL_VERSION=v2.28.7-1\n"
         f"LD_LIBRARY_PATH={RELEASE}/plugin/lib:{RELEASE}/lib:/image/lib\nLIBRARY_PATH={RELEASE}/lib\n"
     )
-    node.run(f"cmp {HOOK} /etc/enroot/hooks.d/60-slipway-nccl.sh; test -x /etc/enroot/hooks.d/60-slipway-nccl.sh")
+    node.run(f"cmp {HOOK} /etc/enroot/hooks.d/60-slipway-nccl.sh && test -x /etc/enroot/hooks.d/60-slipway-nccl.sh")
     assert node.run("cat /etc/enroot/mounts.d/60-slipway-nccl.fstab").stdout.splitlines()[1:] == [
         "/fsx/nccl /fsx/nccl none x-create=dir,bind,ro,nosuid,nodev,nofail,silent",
         "/opt/amazon/efa /opt/amazon/efa none x-create=dir,bind,ro,nosuid,nodev,nofail,silent",

@@ -226,7 +226,9 @@ def test_the_queue_of_the_variables_can_be_chosen(tmp_path: Path, capsys: pytest
 @given(text=st.text(max_size=200) | st.lists(st.tuples(st.sampled_from(["INSTANCE", "NUM_INSTANCES", "AWS_REGION", "X"]), st.text(max_size=20)), max_size=5).map(lambda pairs: "".join(f"export {name}={value}\n" for name, value in pairs)))  # fmt: skip
 def test_no_text_is_a_traceback(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.suppress(SlipwayError):
-        bring(tmp_path, text, capsys)
+        code, report = bring(tmp_path, text, capsys)
+        assert code in (0, 1)
+        assert report["settings"]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))

@@ -144,7 +144,9 @@ def test_all_faults_at_once(tree: Path) -> None:
 def test_every_step_of_the_repository_has_its_row() -> None:
     page = nodes_page(FILES)
     for kind in KINDS:
-        for step, found in steps_of(kind):
+        found_steps = list(steps_of(kind))
+        assert found_steps, kind
+        for step, found in found_steps:
             assert f"| `{step.stem}` | {found.does}" in page
 
 

@@ -198,6 +198,7 @@ def test_a_deletion_that_another_teardown_began_is_not_a_failure(monkeypatch: py
 
     monkeypatch.setattr(work, "describe", describe)
     work.Worker(Refusing(), lambda _: None, 5.0).delete(Step(STACK, "p5-cluster"))  # type: ignore[arg-type]
+    assert list(states) == [], "it waited until the stack was gone"
 
 
 def test_ctrl_c_before_the_work_deletes_nothing(
