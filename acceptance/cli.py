@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
             words = words[1:]
         if words and words[0] in PROGRAMS:
             run_program(words[0], words[1:])
-        arguments = _parser().parse_args(words)
+        arguments = command_parser().parse_args(words)
         code: int = arguments.do(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -119,7 +119,8 @@ def _complain(message: str) -> None:
         print(f"acceptance: {printable(line)}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of every command; docs/acceptance-commands.md is made from it."""
     parser = argparse.ArgumentParser(prog="acceptance", description="Measure a GPU cluster through Slurm and judge it.")
     parser.add_argument("--version", action="version", version=f"acceptance {__version__}")
     add_log_options(parser)

@@ -40,8 +40,8 @@ OPENED = ".opened"  # in config/: the paths that were opened to all users, a lin
 LOCK = Path("/run/slipway/fsx-layout.lock")
 OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 HINTS = {
-    errno.ENOSPC: "it is full: free space or inodes ('lfs df -h', 'lfs df -i'), then run the setup again",
-    errno.EDQUOT: "root's quota is used up: see 'lfs quota', then run the setup again",
+    errno.ENOSPC: "it is full: free space or inodes ('lfs df -h', 'lfs df -i'), then run the set-up again",
+    errno.EDQUOT: "root's quota is used up: see 'lfs quota', then run the set-up again",
     errno.EROFS: "it is mounted read-only: see 'dmesg | grep -i lustre', then 'sudo mount -o remount,rw'",
 }
 
@@ -180,7 +180,7 @@ def main(arguments: list[str]) -> int:
         conflicts, notes, refused = lay_out(root, [path.strip("/") for path in arguments[1:]])
     for text in notes:
         print(f"slipway: WARNING {text}")
-    hints = ["move it away, or repair it, and run the setup again"] if conflicts else []
+    hints = ["move it away, or repair it, and run the set-up again"] if conflicts else []
     for number, paths in refused.items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         conflicts.append(f"cannot make {root}/{paths[0]}{more}: {os.strerror(number)}")

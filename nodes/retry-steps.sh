@@ -16,7 +16,7 @@ retry_steps::main() { # KIND
   mkdir -p "$SLIPWAY_LOG_DIR"
   file::lock /run/slipway/setup.lock
   exec 9>/run/slipway/setup.lock
-  flock --nonblock 9 || return 0 # a setup runs: it runs the steps itself
+  flock --nonblock 9 || return 0 # a set-up runs: it runs the steps itself
   env::load "$SLIPWAY_NODE_ENV"
   for name in "${RETRIED[@]}"; do
     grep --quiet --no-messages '"status": "reported"' "$SLIPWAY_STATE_DIR/steps/$name.json" || continue

@@ -14,7 +14,7 @@
 # permission:  root
 # how often:   once a node and release; safe to run again
 # on failure:  exit 1 (2: wrong arguments), one line that starts with "slipway: FAULT"; the release in use stays as it
-#              was. When the setup of the new release fails, the last good release is in use again, with its values. In
+#              was. When the set-up of the new release fails, the last good release is in use again, with its values. In
 #              an update of the cluster the exit code is then 0: a failure would leave the stack in
 #              UPDATE_ROLLBACK_FAILED
 #
@@ -28,9 +28,9 @@ readonly ETC_DIR=/etc/slipway
 readonly LOCK=/run/slipway-use.lock
 readonly LOCK_TIMEOUT_S=900
 readonly REPORT_TIMEOUT_S=30
-# The release whose setup ended well, and its node.env, as one file: one rename changes both.
+# The release whose set-up ended well, and its node.env, as one file: one rename changes both.
 readonly GOOD=$SLIPWAY_STATE_DIR/good-release
-# The release whose setup failed last, and the records of its steps; removed when a setup ends well.
+# The release whose set-up failed last, and the records of its steps; removed when a set-up ends well.
 readonly FAILED=$SLIPWAY_STATE_DIR/failed-release
 readonly KEY_VALUE='^[A-Z][A-Z0-9_]*=[^[:cntrl:]]*$'
 
@@ -79,7 +79,7 @@ use::write_node_env() { # RELEASE head|compute [KEY=VALUE ...]
   } | file::put - "$ETC_DIR/node.env" 0644 >/dev/null
 }
 
-# Runs the setup of the release in use. The lock stays with this process alone.
+# Runs the set-up of the release in use. The lock stays with this process alone.
 use::setup() { # SETUP_SCRIPT
   "$OPT_DIR/current/$1" {LOCK_FD}>&-
 }
@@ -111,7 +111,7 @@ use::report() {
     log::warn "the state of this node could not be shared"
 }
 
-# Goes back to the last good release and its values, unless they are the ones that failed. 0: its setup ended well.
+# Goes back to the last good release and its values, unless they are the ones that failed. 0: its set-up ended well.
 use::fall_back() { # SETUP_SCRIPT FAILED_RELEASE
   local good values status=0
   [ -r "$GOOD" ] || return 1
@@ -124,10 +124,10 @@ use::fall_back() { # SETUP_SCRIPT FAILED_RELEASE
   file::link "$good" "$OPT_DIR/current" >/dev/null
   use::setup "$1" || status=$?
   if [ "$status" -ne 0 ]; then
-    printf 'slipway: release %s is in use again, but its setup ended with %s too\n' "${good##*/}" "$status" >&2
+    printf 'slipway: release %s is in use again, but its set-up ended with %s too\n' "${good##*/}" "$status" >&2
     return 1
   fi
-  printf 'slipway: release %s is in use again, its setup ended well; what failed is not in use\n' "${good##*/}" >&2
+  printf 'slipway: release %s is in use again, its set-up ended well; what failed is not in use\n' "${good##*/}" >&2
 }
 
 use::main() {

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from slipway.acceptance_page import acceptance_page
 from slipway.causes_page import causes_page
 from slipway.commands_page import commands_page
 from slipway.errors import EXIT_GOOD, EXIT_NO
@@ -88,6 +89,7 @@ def generated() -> dict[Path, str]:
         FILES / "docs/checks.md": checks_table(),
         FILES / "docs/causes.md": causes_page(),
         FILES / "docs/commands.md": commands_page(),
+        FILES / "docs/acceptance-commands.md": acceptance_page(),
         FILES / "docs/updates.md": updates_page(FILES / "docs/updates.md"),
         FILES / "docs/nodes.md": nodes_page(FILES),
         FILES / "clusters/settings.schema.json": f"{schema}\n",

@@ -34,19 +34,19 @@ runs first and fetches the release, `use-bundle.sh` makes it the current one, an
 of the settings (`head_node.scripts`, `queues[].scripts`) run last. An update runs the same programs
 ([updates.md](updates.md#how-a-change-reaches-the-nodes)). The output of a step is in
 `/var/log/slipway/STEP.log`, its result in `/var/lib/slipway/steps/STEP.json`, one line a step in
-`/var/log/slipway/setup.log`. A step whose failure stops the setup fails the node; one whose failure is reported does
+`/var/log/slipway/setup.log`. A step whose failure stops the set-up fails the node; one whose failure is reported does
 not, and `slipway status` shows it. A step is in `headnode/steps`, in `compute/steps`, or, for both kinds, in
 `nodes/steps`.
 
-After a repair run the whole setup: `sudo /opt/slipway/current/headnode/setup-headnode.sh`, on compute nodes `sudo
+After a repair run the whole set-up: `sudo /opt/slipway/current/headnode/setup-headnode.sh`, on compute nodes `sudo
 /opt/slipway/current/compute/setup-compute.sh`. It is safe at any time, and takes seconds where nothing has to be
-changed. A step can be run alone too (`sudo /opt/slipway/current/headnode/steps/STEP.sh`), but only the setup writes
+changed. A step can be run alone too (`sudo /opt/slipway/current/headnode/steps/STEP.sh`), but only the set-up writes
 the records: `slipway status` would go on showing the step's failure.
 
 "At most" is the time-out of a step. "Takes" is its shortest time in three rehearsals of two to four nodes on two cores
 (2026-11-29), in which the packages are installed and there is no GPU: on AWS, downloads come on top.
 
-Both setups were run in full, twice, under systemd on Debian 11 (bash 5.1, Python 3.9), 12 and 13 (bash 5.2, Python
+Both set-ups were run in full, twice, under systemd on Debian 11 (bash 5.1, Python 3.9), 12 and 13 (bash 5.2, Python
 3.13), with stand-ins for the GPUs (`tests/nodes/test_distributions.py`). ParallelCluster's own images, Ubuntu and
 Amazon Linux, were not available: parts that only they have, such as dnf, were tested with stand-ins.
 """

@@ -49,7 +49,7 @@ nccl::main() {
   environment=$(env::get NCCL_ENVIRONMENT recommended)
   [[ $environment =~ ^(recommended|legacy)$ ]] ||
     log::die "$SLIPWAY_NODE_ENV: NCCL_ENVIRONMENT = '$environment': neither recommended nor legacy" \
-      "correct NCCL_ENVIRONMENT in /etc/slipway/site.env and run the setup again"
+      "correct NCCL_ENVIRONMENT in /etc/slipway/site.env and run the set-up again"
   nccl::report_versions "$fsx/nccl"
   nccl_tests::link "$fsx"
   if [ ! -f "$fsx/nccl/setup-nccl-env.sh" ] && [ "$(env::get NCCL_SOURCE image)" != shared ]; then

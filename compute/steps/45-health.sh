@@ -20,7 +20,7 @@ health::main() {
   enabled=$(env::get HEALTH_ENABLED true)
   [[ $enabled =~ ^(true|false)$ ]] ||
     log::die "$SLIPWAY_NODE_ENV: HEALTH_ENABLED = '$enabled': neither true nor false" \
-      "correct HEALTH_ENABLED in /etc/slipway/site.env and run the setup again"
+      "correct HEALTH_ENABLED in /etc/slipway/site.env and run the set-up again"
   interval=$(env::get_number HEALTH_INTERVAL_S 60)
   file::put "$SLIPWAY_BUNDLE/compute/slipway-health" /usr/local/bin/slipway-health 0755
   file::put "$SLIPWAY_BUNDLE/compute/units/$SERVICE" "$UNITS/$SERVICE" 0644

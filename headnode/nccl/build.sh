@@ -41,7 +41,7 @@ build::architectures() {
   archs=$(env::get NCCL_GPU_ARCHS '')
   [[ $archs =~ ^[0-9]{2,3}(\ [0-9]{2,3})*$ ]] ||
     log::die "$SLIPWAY_NODE_ENV: NCCL_GPU_ARCHS = '$archs': no compute capabilities such as '90 100'" \
-      "no queue has GPUs? else set NCCL_GPU_ARCHS in /etc/slipway/site.env and run the setup again"
+      "no queue has GPUs? else set NCCL_GPU_ARCHS in /etc/slipway/site.env and run the set-up again"
   known=$("$BUILD_CUDA/bin/nvcc" --list-gpu-code)
   for arch in $archs; do
     grep --quiet --line-regexp "sm_$arch" <<<"$known" || unknown+=("sm_$arch")

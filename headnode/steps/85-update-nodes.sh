@@ -1,8 +1,8 @@
 #!/bin/bash
-# Updates the running compute nodes to this release, each when its jobs have ended; at the first setup there are none.
+# Updates the running compute nodes to this release, each when its jobs have ended; at the first set-up there are none.
 # needs: Slurm's controller
 # permission: root
-# how often: with each setup; safe to run again: a node gets one job
+# how often: with each set-up; safe to run again: a node gets one job
 # on failure: report
 # timeout: 120 s
 # takes: about 0.1 s

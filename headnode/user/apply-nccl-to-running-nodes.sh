@@ -58,7 +58,7 @@ apply::one() { # NODE STATE: leaves its result in WORK
   local log=$WORK/$1.log
   case $2 in
     *[~%]) apply::result "$1" off 'powered down; it finds NCCL when it starts' ;;
-    *\* | down | future) apply::result "$1" off "$2; it finds NCCL when its setup runs again" ;;
+    *\* | down | future) apply::result "$1" off "$2; it finds NCCL when its set-up runs again" ;;
     *)
       if apply::by_ssh "$1" >"$log" 2>&1; then
         apply::result "$1" ok 'by ssh'

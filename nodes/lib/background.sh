@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# background.sh: the state of work that continues after the setup, for `slipway status`. Sourced by all.sh.
+# background.sh: the state of work that continues after the set-up, for `slipway status`. Sourced by all.sh.
 
 # Records how far a work is. STATE: waiting, running, done or failed. A change of state is also a line of setup.log.
 background::status() { # NAME STATE DETAIL LOG [HINT]

@@ -27,6 +27,6 @@ def number(key: str, default: int, path: Path = NODE_ENV) -> int:
     if _NUMBER.fullmatch(text) is None:
         sys.exit(
             f"slipway: {path}: {key} = '{text}': not a whole number from 1 to 999999\n"
-            f"slipway-hint: correct {key} in /etc/slipway/site.env and run the setup again"
+            f"slipway-hint: correct {key} in /etc/slipway/site.env and run the set-up again"
         )
     return int(text)

@@ -14,7 +14,7 @@ env::load() { # FILE
     if [[ ! $line =~ ^([A-Z][A-Z0-9_]*)=([^[:cntrl:]]*)$ ]]; then
       log::die \
         "$1:$number: $(printf %q "$line"): not KEY=VALUE: an upper-case key, a value without control characters" \
-        "correct the line (values of the site: /etc/slipway/site.env) and run the setup again"
+        "correct the line (values of the site: /etc/slipway/site.env) and run the set-up again"
     fi
     NODE_ENV[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
   done <"$1"
@@ -26,7 +26,7 @@ env::get() { # KEY [DEFAULT]: prints the value; an absent key without a default 
   elif [ "$#" -ge 2 ]; then
     printf '%s' "$2"
   else
-    log::die "$SLIPWAY_NODE_ENV has no $1" "add $1=... to /etc/slipway/site.env and run the setup again"
+    log::die "$SLIPWAY_NODE_ENV has no $1" "add $1=... to /etc/slipway/site.env and run the set-up again"
   fi
 }
 
@@ -35,7 +35,7 @@ env::get_number() { # KEY DEFAULT: a whole number from 1 to 999999
   value=$(env::get "$1" "$2")
   if [[ ! $value =~ ^[1-9][0-9]{0,5}$ ]]; then
     log::die "$SLIPWAY_NODE_ENV: $1 = '$value': not a whole number from 1 to 999999" \
-      "correct $1 in /etc/slipway/site.env and run the setup again"
+      "correct $1 in /etc/slipway/site.env and run the set-up again"
   fi
   printf '%s' "$value"
 }
@@ -45,7 +45,7 @@ env::get_path() { # KEY DEFAULT: an absolute path of plain characters
   value=$(env::get "$1" "$2")
   if [[ ! $value =~ ^(/[A-Za-z0-9._-]+)+$ || $value == *..* ]]; then
     log::die "$SLIPWAY_NODE_ENV: $1 = '$value': not an absolute path of letters, digits, '.', '_' and '-'" \
-      "correct $1 in /etc/slipway/site.env and run the setup again"
+      "correct $1 in /etc/slipway/site.env and run the set-up again"
   fi
   printf '%s' "$value"
 }

@@ -68,7 +68,7 @@ file::lock() { # PATH
 file::directory() { # PATH MODE [OWNER:GROUP]
   local fresh owner
   if [ -e "$1" ]; then
-    [ -d "$1" ] || log::die "$1 is there, but is no directory" "move it away and run the setup again"
+    [ -d "$1" ] || log::die "$1 is there, but is no directory" "move it away and run the set-up again"
     return 0
   fi
   fresh=$(file::fresh "$1")

@@ -53,7 +53,7 @@ def render(template: Path, values: dict[str, str], place: str) -> str:
 
     def value(key: str) -> str:
         if key not in values:
-            hint = f"add {key}=... to /etc/slipway/site.env and run the setup again"
+            hint = f"add {key}=... to /etc/slipway/site.env and run the set-up again"
             raise RenderError(f"{template.name}: {place} has no {key}. Hint: {hint}")
         return values[key]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The state that a node keeps in /var/lib/slipway: one JSON file for each step of the setup and each background work.
+"""The state that a node keeps in /var/lib/slipway: one JSON file for each step of the set-up and each background work.
 
     state.py steps                                         records how steps ended, as they end: it reads
                                                            KIND/NAME STATUS EXIT SECONDS LOG HINT from standard input,

@@ -24,7 +24,7 @@ steps::head() { # FILE NAME
 steps::record() { # KIND NAME STATUS EXIT SECONDS LOG HINT
   local answer=''
   if [ -z "${RECORDER_PID:-}" ]; then
-    coproc RECORDER { exec python3 -I -S "$SLIPWAY_BUNDLE/nodes/lib/state.py" steps 9>&-; } # 9: the lock of the setup
+    coproc RECORDER { exec python3 -I -S "$SLIPWAY_BUNDLE/nodes/lib/state.py" steps 9>&-; } # 9: the lock of the set-up
   fi
   printf '%s\0' "$1/$2" "${@:3}" >&"${RECORDER[1]}"
   read -r answer <&"${RECORDER[0]}" || true
@@ -59,7 +59,7 @@ steps::tail() { # LOG: its last 15 lines, as steps::say
   while IFS= read -r line; do steps::say "  | $line"; done < <(tail --lines=15 "$1")
 }
 
-# Runs one step; 0 when the setup may go on.
+# Runs one step; 0 when the set-up may go on.
 steps::run_one() { # KIND STEP_FILE
   local name=${2##*/} log limit policy started seconds hint status=0 tenths what
   name=${name%.sh}
@@ -119,7 +119,7 @@ steps::forget() { # STEP_FILES, one a line
 # Runs every step of a kind of node, headnode or compute, one run at a time; stops at the first fault.
 steps::run_all() { # KIND
   local steps step
-  [ "$(id -u)" -eq 0 ] || log::die "the setup needs root" "run: sudo $0"
+  [ "$(id -u)" -eq 0 ] || log::die "the set-up needs root" "run: sudo $0"
   mkdir -p "$SLIPWAY_LOG_DIR" "$SLIPWAY_STATE_DIR/steps"
   file::lock /run/slipway/setup.lock
   exec 9>/run/slipway/setup.lock
@@ -132,5 +132,5 @@ steps::run_all() { # KIND
   for step in $steps; do
     steps::run_one "$1" "$step" || exit 1
   done
-  steps::say "slipway: setup of this $1 node done in $SECONDS s"
+  steps::say "slipway: set-up of this $1 node done in $SECONDS s"
 }

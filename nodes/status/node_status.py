@@ -5,7 +5,7 @@ Slurm, the other nodes and the last acceptance. Reads only, in bounded time.
     node_status.py                   the object, for people
     node_status.py --packed          in one line, small enough for Run Command's 24,000 characters
     node_status.py --share           puts this node's own part on the shared file system, for the head node
-    node_status.py --expect SHA256   exit 0 when the release in use is the one of that bundle and its setup ended well
+    node_status.py --expect SHA256   exit 0 when the release in use is the one of that bundle and its set-up ended well
 
 Sources: /var/lib/slipway/{steps,background}/*.json and health.json, written by the node's scripts; `sinfo`, `squeue`.
 """
@@ -41,7 +41,7 @@ NODE_ENV = env.NODE_ENV
 SLURM_CONF = Path("/opt/slurm/etc/slurm.conf")
 FSX = "/fsx"
 SHARED_PLACE = "logs/slipway/nodes"
-OWN_STEP = "90-report"  # runs this program: its record is that of the setup before
+OWN_STEP = "90-report"  # runs this program: its record is that of the set-up before
 SLURM_TIMEOUT_S = 10
 FSX_TIMEOUT_S = 10  # a file system that hangs must not take the answer with it
 RUN_TIME = re.compile(r"[0-9]{8}T[0-9]{6}|[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}")
@@ -235,7 +235,7 @@ def compact(node: dict[str, Any], nccl: str = "") -> dict[str, Any]:
 
 def _still_true(work: dict[str, Any], node: dict[str, Any]) -> bool:
     """Whether this is worth telling. The health timer shares a node's state again and again; without it what was going
-    on at the node's setup may be done by now."""
+    on at the node's set-up may be done by now."""
     return work.get("state") == "failed" or (bool(node.get("health")) and work.get("state") != "done")
 
 

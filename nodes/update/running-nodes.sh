@@ -6,7 +6,7 @@
 #
 # needs:       Slurm; the nodes' states in FSX/logs/slipway/nodes (90-report.sh)
 # permission:  root
-# how often:   on the head node after each setup (85-update-nodes.sh); safe to run again: one job a node
+# how often:   on the head node after each set-up (85-update-nodes.sh); safe to run again: one job a node
 # on failure:  exit 1, and says for which nodes no job could be submitted
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../lib/all.sh

@@ -27,7 +27,7 @@ _SHARED_FILES = "/fsx"
 
 
 def inject(breakage: Breakage, host: Host, fleet: Fleet) -> None:
-    """Break it on this host, before its setup runs."""
+    """Break it on this host, before its set-up runs."""
     if breakage.kind == "slow-node":
         fleet.throttle(host, SLOW_RATE_MBIT)
     elif breakage.target == "head":

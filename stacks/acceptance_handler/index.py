@@ -1,6 +1,6 @@
 """Start the acceptance on the head node through Systems Manager, and watch it (CDK's provider framework).
 
-First the head node is asked whether the release of this deployment is in use there: one whose setup fails leaves the
+First the head node is asked whether the release of this deployment is in use there: one whose set-up fails leaves the
 release before in use, and the deployment has to say so. Then it measures, unless nothing that a verdict depends on has
 changed. The commands are constants; what is put into them is the bucket's name and the release's sha256, after a strict
 check. What they say comes back as standard output, whose last `[RESULT]` line is the verdict.

@@ -123,7 +123,7 @@ class Host:
         self._process.wait(timeout=30)
 
     def snapshot(self, *skip: str) -> dict[str, str]:
-        """Return path -> facts of what a setup may change, without its records.
+        """Return path -> facts of what a set-up may change, without its records.
 
         Facts: kind, mode, owner, target of a link, size, inode, time of the last change: content cannot change without.
         """

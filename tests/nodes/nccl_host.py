@@ -32,7 +32,7 @@ def prepare(host: Host, work: Path) -> None:
         "cp /opt/slipway/current/node.env /etc/slipway/ && cp /opt/slipway/current/headnode/user/*nccl*.sh /fsx/nccl/ && "
         "rm -rf /fsx/nccl/setup-nccl-env.sh /usr/local/cuda /opt/amazon /opt/nccl-tests && tar xf /srv/image.tar -C /"
     )
-    # The programs of the setup that these scripts call by name.
+    # The programs of the set-up that these scripts call by name.
     host.run(
         "ln -sf /bin/true /usr/local/bin/libtoolize; command -v autoreconf automake libtoolize && ls /usr/include/hwloc.h"
     )

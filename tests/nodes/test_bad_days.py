@@ -1,4 +1,4 @@
-"""The whole setup of both kinds on bad days: the shared file system, S3, credentials, the clock, a state directory."""
+"""The whole set-up of both kinds on bad days: the shared file system, S3, credentials, the clock, a state directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FRESH = "rm -rf /var/cache/slipway /opt/slipway/software"
 
 @dataclass(frozen=True)
 class Day:
-    """kind: whose setup; broken, mended: bash; told: what its output says; code: its exit code.
+    """kind: whose set-up; broken, mended: bash; told: what its output says; code: its exit code.
 
     `logged` is in the log of the step 20-prometheus: the output of a step that only warns is not repeated.
     """
@@ -75,7 +75,7 @@ DAYS = {
         (
             "WARNING host=head step=headnode/15-node-exporter exit=124",
             "WARNING host=head step=headnode/20-prometheus exit=124 exceeded 5 s",
-            "setup of this headnode node done",
+            "set-up of this headnode node done",
         ),
         0,
     ),
@@ -83,7 +83,7 @@ DAYS = {
         "compute",
         f"{HANGS}; {FRESH}; echo STEP_TIMEOUT_S=5 >>/etc/slipway/node.env",
         NO_AWS,
-        ("WARNING host=head step=compute/15-node-exporter exit=124 exceeded 5 s", "setup of this compute node done"),
+        ("WARNING host=head step=compute/15-node-exporter exit=124 exceeded 5 s", "set-up of this compute node done"),
         0,
     ),
     "head: S3 cannot be reached": Day(
@@ -93,7 +93,7 @@ DAYS = {
         (
             "WARNING host=head step=headnode/20-prometheus exit=1",
             "hint=SOFTWARE_MIRROR must hold",
-            "setup of this headnode node done",
+            "set-up of this headnode node done",
         ),
         0,
         "Could not connect to the endpoint URL",
@@ -102,7 +102,7 @@ DAYS = {
         "head",
         f"{SAYS.format(text=NO_CREDENTIALS, code=255)}; {FRESH}",
         NO_AWS,
-        ("WARNING host=head step=headnode/20-prometheus exit=1", "setup of this headnode node done"),
+        ("WARNING host=head step=headnode/20-prometheus exit=1", "set-up of this headnode node done"),
         0,
         "Unable to locate credentials",
     ),
@@ -110,7 +110,7 @@ DAYS = {
         "compute",
         f"{SAYS.format(text=CLOCK, code=1)}; {FRESH}",
         NO_AWS,
-        ("WARNING host=head step=compute/15-node-exporter exit=1", "setup of this compute node done"),
+        ("WARNING host=head step=compute/15-node-exporter exit=1", "set-up of this compute node done"),
         0,
     ),
     "compute: its state cannot be written": Day(

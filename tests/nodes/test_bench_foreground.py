@@ -14,7 +14,7 @@ slipway: step headnode/10-one started
 2026-11-28T05:00:01Z slipway: step headnode/10-one ok 1.4 s
 2026-11-28T05:00:01Z slipway: step headnode/20-two started
 2026-11-28T05:00:09Z slipway: WARNING host=head step=headnode/20-two exit=1 log=/var/log/slipway/20-two.log hint=x
-2026-11-28T05:00:09Z slipway: setup of this headnode node done in 9 s
+2026-11-28T05:00:09Z slipway: set-up of this headnode node done in 9 s
 """
 COMPUTE = "2026-11-28T05:00:00Z slipway: step compute/10-one started\n2026-11-28T05:00:00Z slipway: step compute/10-one ok {} s\n"
 

@@ -220,7 +220,9 @@ def test_a_release_that_fails_leaves_the_one_before_in_use_and_says_so(node: Hos
     assert code == 0  # the update of the cluster itself goes on
     assert "step=headnode/10-own exit=1" in out
     assert f"release {SHA['bad'][:12]} failed: back to {SHA['one'][:12]}" in out
-    assert out.endswith(f"release {SHA['one'][:12]} is in use again, its setup ended well; what failed is not in use\n")
+    assert out.endswith(
+        f"release {SHA['one'][:12]} is in use again, its set-up ended well; what failed is not in use\n"
+    )
     assert in_use(node) == ("one", "one")
     assert "RESULTS_BUCKET=results-1" in node.run("cat /etc/slipway/node.env").stdout
     told = node.run(f"/opt/slipway/current/nodes/status/node_status.py --expect {SHA['bad']}", check=False)
@@ -263,7 +265,7 @@ def test_nothing_good_is_left(node: Host) -> None:
     name(node, "bad")
     code, out = load(node, SHA["bad"], check=False)
     assert code == 1
-    assert f"release {SHA['needy'][:12]} is in use again, but its setup ended with 1 too" in out
+    assert f"release {SHA['needy'][:12]} is in use again, but its set-up ended with 1 too" in out
     # A release that was deleted cannot be used again.
     node.run(f"rm -r /opt/slipway/releases/{SHA['needy'][:12]}")
     code, out = load(node, SHA["bad"], check=False)
@@ -395,7 +397,7 @@ def test_a_running_node_takes_the_release_when_its_job_has_ended(compute: Host) 
     compute.run("rm /srv/over")
     assert compute.run("cat /srv/applied").stdout == "two\n"
     assert "step compute/90-report ok" in compute.run("cat /fsx/logs/slipway/update-gpu-1.log").stdout
-    # What the setup of gpu-1 put there says the release, so that nothing is left to do.
+    # What the set-up of gpu-1 put there says the release, so that nothing is left to do.
     compute.run("cd /fsx/logs/slipway/nodes && mv head.json gpu-1.json")
     assert " 0 with another release" in compute.run(UPDATE).stdout
     assert jobs(compute) == []

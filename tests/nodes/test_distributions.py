@@ -1,6 +1,6 @@
 """The node scripts on other distributions: bash, Python and systemd of each, on a root that mmdebstrap made.
 
-The whole setup of a head node and of a compute node, by load-bundle.sh, with the real acceptance program. The GPUs, EFA
+The whole set-up of a head node and of a compute node, by load-bundle.sh, with the real acceptance program. The GPUs, EFA
 devices and NVMe of the compute node are the rehearsal's stand-ins; Slurm's commands give recorded answers. Prometheus
 and the node exporter are this machine's own programs; where the distribution's C library is older than the one that they
 need, they bring this machine's. Every step ends well. The step reports what the image lacks (enroot, the CloudWatch
@@ -233,20 +233,20 @@ def units(node: Host) -> dict[str, str]:
 
 
 def files(node: Host) -> dict[str, str]:
-    """What a setup may change; not what timers write, nor directories: a file in them is compared under another name."""
+    """What a set-up may change; not what timers write, nor directories: a file in them is compared under another name."""
     found = node.snapshot("/fsx/logs", "/etc/prometheus/targets")
     return {path: facts for path, facts in found.items() if not facts.startswith("d ")}
 
 
 @pytest.fixture(scope="module")
 def head(node: Host) -> tuple[Host, str]:
-    """The machine after a head node's setup, and what that said."""
+    """The machine after a head node's set-up, and what that said."""
     return node, setup(node, "head")
 
 
 @pytest.fixture(scope="module")
 def compute(head: tuple[Host, str]) -> tuple[Host, str]:
-    """The machine after a compute node's setup as well."""
+    """The machine after a compute node's set-up as well."""
     return head[0], setup(head[0], "compute")
 
 

@@ -3,7 +3,7 @@ is that of an undisturbed run.
 
 Steps and the scripts that users run are found by themselves; one of the latter without a way to run it (`user_scripts`)
 is a fault. A run takes a spread of the commands, chosen by SLIPWAY_SWEEP_SEED;
-SLIPWAY_SWEEP=all takes every one. The last test kills the head node's whole setup at moments of the clock, so that
+SLIPWAY_SWEEP=all takes every one. The last test kills the head node's whole set-up at moments of the clock, so that
 programs too (tar, useradd, systemctl) are hit in the middle.
 """
 
@@ -133,7 +133,7 @@ def test_each_step_of_both_kinds(node: Host) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["head", "compute"])
 def test_the_bootstrap_action_from_the_parameter_to_the_last_record(node: Host, kind: str) -> None:
-    """load-bundle.sh, use-bundle.sh and the setup, with a bundle of one step, so that their own commands are what takes time."""
+    """load-bundle.sh, use-bundle.sh and the set-up, with a bundle of one step, so that their own commands are what takes time."""
     files = bundle_files()
     keep = [
         step

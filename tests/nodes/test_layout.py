@@ -138,7 +138,7 @@ def test_every_conflict_at_once(fsx: Host) -> None:
     assert "/fsx/logs/slurm is there, but is no directory" in done.stdout
     link = "/fsx/containers is a symbolic link to /srv/outside: followed only to a directory below /fsx"
     assert done.stdout.count(link) == 1
-    assert done.stdout.splitlines()[-1] == "slipway-hint: move it away, or repair it, and run the setup again"
+    assert done.stdout.splitlines()[-1] == "slipway-hint: move it away, or repair it, and run the set-up again"
     assert fsx.run("ls -A /srv/outside").stdout == ""
     assert tree(fsx)["datasets"] == "1777"
 

@@ -229,10 +229,10 @@ def test_every_node_gets_its_line(cluster: Host) -> None:
         "ok      n-1: by ssh",
         "FAILED  n-2: allocated; srun: error: Unable to allocate resources",
         "off     n-3: powered down; it finds NCCL when it starts",
-        "off     n-4: down*; it finds NCCL when its setup runs again",
+        "off     n-4: down*; it finds NCCL when its set-up runs again",
         "later   n-5: it is starting; run this again when it is up",
         "ok      n-6: by ssh",
-        "off     n-7: down; it finds NCCL when its setup runs again",
+        "off     n-7: down; it finds NCCL when its set-up runs again",
         "off     n-8: powered down; it finds NCCL when it starts",
         "ok      n-9: by a job",
     ]

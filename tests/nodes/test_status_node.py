@@ -217,7 +217,7 @@ def test_expect(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "[RESULT] FAILURE: the head node uses release aaaaaaaaaaaa, not bbbbbbbbbbbb"
     assert said[1] == f"{said[0]}: step headnode/10-x failed: mend it"
-    # In use, but its setup never ended well.
+    # In use, but its set-up never ended well.
     put(node.root / "state/good-release", "")
     assert expect("a" * 64) == 1
 

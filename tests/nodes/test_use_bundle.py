@@ -19,7 +19,7 @@ THIN["node.env"] = (b"A=1\n", 0o644)
 
 
 def bundle(version: str) -> bytes:
-    """Return a bundle whose setup script says which version it is; large enough for a kill to hit its unpacking."""
+    """Return a bundle whose set-up script says which version it is; large enough for a kill to hit its unpacking."""
     setup = f'#!/bin/bash\necho "setup of {version}"\n'.encode()
     files = {f"filler/{number}": (version.encode() * 20000, 0o644) for number in range(40)}
     files |= {
