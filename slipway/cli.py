@@ -393,7 +393,7 @@ def deploy(
         option(
             "--require-approval",
             help="When the CDK CLI asks first: never, any-change or broadening.",
-            values=("never", "any-change", "broadening"),
+            values=completion.APPROVALS,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -401,6 +401,9 @@ def deploy(
     """Deploy the cluster, or change it: check the settings, then print and run `cdk deploy --all`."""
     from slipway.deploy import run_cdk
 
+    if require_approval not in (None, *completion.APPROVALS):
+        known = ", ".join(completion.APPROVALS)
+        raise UsageError(f"--require-approval {require_approval}: unknown. Hint: one of {known}")
     approval = ["--require-approval", require_approval] if require_approval else []
     return run_cdk("deploy", file, profile=profile, extra=[*approval, *(extra or ())], as_json=as_json)
 

@@ -10,6 +10,7 @@ from slipway.errors import SlipwayError
 BREAK_KINDS = ("slow-node=", "bootstrap=head", "bootstrap=compute", "hang")
 """What `rehearse --break` takes; tests/slipway/test_completion.py compares it with `slipway.breakage`."""
 OS_NAMES = ("ubuntu2204", "ubuntu2404", "alinux2023")
+APPROVALS = ("never", "any-change", "broadening")
 RESERVATION_KINDS = ("capacity-block", "on-demand")
 LOG_GROUPS = ("setup", "steps", "health", "nccl", "containers", "slurm", "boot", "system", "acceptance")
 """What `logs --group` takes; `slipway.logs.GROUPS` has their streams, and boto3, which it needs, is slow to load."""

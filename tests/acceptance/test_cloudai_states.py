@@ -7,6 +7,8 @@ are those of job_state_string (src/common/slurm_protocol_defs.c) and of the job'
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -235,3 +237,16 @@ def test_a_node_on_which_nothing_was_measured_is_not_good(
         ("gpu-1", "not measured", "t1/0 passed on it, and measured nothing"),
         ("gpu-2", "not measured", "t2/0 passed on it, and measured nothing"),
     }
+
+
+def test_the_jobs_that_a_job_ends_are_cancelled_from_the_last_one(tmp_path: Path) -> None:
+    """One that waits for the end of another one would begin when that one is cancelled first."""
+    script = Path(module.__file__).with_name("end-jobs.sh")
+    (tmp_path / "end-jobs.sh").write_bytes(script.read_bytes())
+    (tmp_path / "jobs.tsv").write_text("a\t0\t0\t7\nb\t0\t0\t8\na\t1\t0\t9\n")
+    (tmp_path / "scancel").write_text(f'#!/bin/bash\necho "$*" >>{tmp_path}/cancelled\n')
+    (tmp_path / "scancel").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "8"}
+    for words in ("--all", "a", "c"):
+        subprocess.run(["bash", str(tmp_path / "end-jobs.sh"), words], env=environment, check=True, timeout=30)
+    assert (tmp_path / "cancelled").read_text() == "9 7\n9 7\n"

@@ -90,6 +90,7 @@ sys.exit(main())
         "status clusters/p5-capacity-block.yaml --timeout x",
         "logs clusters/p5-capacity-block.yaml --since x",
         "deploy nowhere.yaml",
+        "deploy clusters/p5-capacity-block.yaml --require-approval x",
     ],
 )
 def test_wrong_use_loads_neither_the_engine_nor_aws(arguments: str) -> None:
