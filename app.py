@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+
+if __name__ == "__main__":
+    gc.disable()  # a synthesis ends soon: looking for garbage took a seventh of its time
 
 import slipway.jsii_environment  # noqa: F401 (before aws_cdk, which starts jsii when it is imported)
 
@@ -53,3 +57,4 @@ if __name__ == "__main__":
         print(*error_lines(error), sep="\n", file=sys.stderr)
         sys.exit(error.exit_code)
     app.synth()
+    gc.freeze()  # Python's end would look for garbage too

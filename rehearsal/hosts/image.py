@@ -86,7 +86,7 @@ _UNITS = {
 [Unit]
 Description=A local host of the rehearsal
 Requires=basic.target
-Wants=slipway-host-ready.service rehearsal-aws.service
+Wants=slipway-host-ready.service rehearsal-aws.socket
 After=basic.target slipway-host-ready.service
 AllowIsolate=yes
 """,
@@ -98,6 +98,13 @@ After=basic.target
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/usr/bin/touch /{READY_MARK}
+""",
+    "rehearsal-aws.socket": """\
+[Unit]
+Description=Where root's calls of the AWS CLI arrive
+[Socket]
+ListenStream=/run/rehearsal-aws.sock
+SocketMode=0600
 """,
     "rehearsal-aws.service": """\
 [Unit]

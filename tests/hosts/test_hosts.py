@@ -88,7 +88,7 @@ def groups(name: str) -> list[Path]:
 def test_systemd_runs_what_the_host_asks_for_and_nothing_of_the_machine(cluster: Any) -> None:
     assert cluster["state"] == "running"
     services = {unit for unit in cluster["units"].split() if unit.endswith(".service")}
-    assert services == {"munge.service", "rehearsal-aws.service", "slurmd.service", "systemd-journald.service"}
+    assert services == {"munge.service", "slurmd.service", "systemd-journald.service"}
 
 
 def test_srun_reaches_both_hosts(cluster: Any) -> None:

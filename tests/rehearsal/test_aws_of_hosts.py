@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -52,14 +53,16 @@ def aws(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def served(aws: Path) -> Iterator[subprocess.Popen[bytes]]:
-    server = subprocess.Popen([aws, "--rehearsal-serve"], env={"SERVER": "yes", "PATH": os.environ["PATH"]})
-    deadline = time.monotonic() + 90
-    while not aws.with_name("rehearsal-aws.sock").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    yield server
-    server.kill()
-    server.wait()
+    """The server with its socket as file 3, as systemd starts it."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(aws.with_name("rehearsal-aws.sock")))
+        listener.listen()
+        start = ["bash", "-c", f'exec "$0" --rehearsal-serve 3<&{listener.fileno()}', aws]
+        environment = {"SERVER": "yes", "PATH": os.environ["PATH"]}
+        server = subprocess.Popen(start, env=environment, pass_fds=[listener.fileno()])
+        yield server
+        server.kill()
+        server.wait()
 
 
 def run(aws: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
