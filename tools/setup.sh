@@ -191,10 +191,11 @@ setup::test() {
   setup::own .venv-test
 }
 
-# torch for the CPU. The ordinary wheel does not work without 3 GB of CUDA libraries, which are not installed here.
+# torch for the CPU. The ordinary wheel does not work without 3 GB of CUDA libraries, which are not installed here. What
+# the suite's programs import is compiled here: local hosts see it read-only, and each rank would compile it for itself.
 setup::gpu_suite() {
   setup::venv .venv-gpu-suite requirements-gpu-suite.txt
-  .venv-gpu-suite/bin/python -c 'import torch' 2>/dev/null || {
+  env -u PYTHONDONTWRITEBYTECODE .venv-gpu-suite/bin/python -c 'import torch, torch._dynamo, torch.distributed.fsdp' 2>/dev/null || {
     rm -f .venv-gpu-suite/.stamp
     setup::fault "torch cannot be imported from .venv-gpu-suite. Hint: PIP_EXTRA_INDEX_URL=... with an index that has torch's CPU builds (2.13.0+cpu)"
   }

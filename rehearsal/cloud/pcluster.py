@@ -22,6 +22,11 @@ from rehearsal.cloud.clients import OWN_CREDENTIALS
 from rehearsal.cloud.errors import CloudError
 
 DEFAULT_TIMEOUT_S = 60.0
+#: The program `pcluster` without looking for garbage, which takes a fifth of its time.
+START = (
+    "import atexit, gc, sys; gc.disable(); atexit.register(gc.freeze); "
+    "from pcluster.cli.entrypoint import main; sys.exit(main())"
+)
 #: For what pcluster refuses before any validator runs: AWS does not know something that the configuration names.
 REFUSED = "Configuration"
 
@@ -60,8 +65,8 @@ def validate(
     run_dir.mkdir(parents=True, exist_ok=True)
     path = run_dir / f"{name}.yaml"
     path.write_text(yaml.safe_dump(dict(cluster_configuration), sort_keys=False), encoding="utf-8")
-    command = [str(pcluster_bin), "create-cluster", "--cluster-name", name, "--cluster-configuration", str(path)]
-    command += ["--region", region, "--dryrun", "true"]
+    command = [str(pcluster_bin.with_name("python")), "-c", START, "create-cluster", "--cluster-name", name]
+    command += ["--cluster-configuration", str(path), "--region", region, "--dryrun", "true"]
     if suppressed:
         command += ["--suppress-validators", *(f"type:{item}" for item in suppressed)]
     try:

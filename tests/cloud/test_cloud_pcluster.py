@@ -112,10 +112,11 @@ class TestReal:
 
 
 def script(folder: Path, text: str) -> Path:
-    path = folder / "pcluster"
+    """A pcluster whose Python is this text of a shell."""
+    path = folder / "python"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-    return path
+    return folder / "pcluster"
 
 
 def test_a_missing_program_is_told(aws: EmbeddedAws, tmp_path: Path) -> None:
