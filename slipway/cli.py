@@ -425,7 +425,7 @@ def destroy(
     as_json: AsJson = False,
 ) -> int:
     """Delete the cluster's stacks after naming what stays: print and run `cdk destroy`."""
-    from slipway.deploy import destroy as run
+    from slipway.destroy import destroy as run
 
     ask = None if yes else functools.partial(_ask, default="")
     return run(file, ask=ask, profile=profile, extra=extra or (), as_json=as_json)

@@ -17,9 +17,9 @@ from slipway.settings import PARALLELCLUSTER_VERSION, Iam, Mount, Queue, Script,
 
 TEMPLATES = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates"
 PROVIDER_TEMPLATE = f"{TEMPLATES}/custom_resource/cluster.yaml"
-POLICIES_TEMPLATE = f"{TEMPLATES}/policies/policies.yaml"
-"""ParallelCluster's role for its provider and API, whose boundary and name can be chosen."""
 """Key of ParallelCluster's custom resource in its bucket of each region, `REGION-aws-parallelcluster`."""
+POLICIES_TEMPLATE = f"{TEMPLATES}/policies/policies.yaml"
+"""Key, there, of ParallelCluster's role for its provider and API, whose boundary and name can be chosen."""
 FACTS_OUTPUT = "DeploymentFacts"
 """Output of the cluster stack: `slipway.deployed.Deployment` as JSON."""
 COMPUTE_ROOT_VOLUME_GIB = 200  # system, EFA and CUDA take about 60 GiB; the rest is for container layers without NVMe

@@ -61,11 +61,12 @@ def session_command(settings: Settings, instance_id: str, command: Sequence[str]
 def head_node(settings: Settings, profile: str | None) -> str:
     """Return the id of the running head node. Raises SlipwayError if no head node runs."""
     from slipway.aws.calls import Refused, Unasked
-    from slipway.deploy import deployed_stacks, open_aws
+    from slipway.aws.session import open_aws
     from slipway.status.head import read_instance
+    from slipway.status.stacks import deployed_stacks
 
-    aws = open_aws(settings, profile)
-    cluster = deployed_stacks(settings, aws).get("cluster")
+    aws = open_aws(settings.region, profile)
+    cluster = deployed_stacks(settings.name, aws).get("cluster")
     try:
         head = read_instance(aws, settings.name, cluster.outputs.get("HeadNodeInstanceId", "") if cluster else "")
     except (Unasked, Refused) as error:

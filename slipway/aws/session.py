@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipway.aws.calls import Aws
 from slipway.errors import EnvironmentFault, UsageError
 from slipway.text import listed
 
@@ -31,3 +32,8 @@ def session_of(profile: str | None, region: str | None = None) -> Any:
     if credentials is None:
         raise EnvironmentFault(f"no AWS credentials were found, so nothing was asked. Hint: {LOG_IN}")
     return session
+
+
+def open_aws(region: str, profile: str | None) -> Aws:
+    """Return AWS in `region`. Raises UsageError for an unknown profile, EnvironmentFault without credentials."""
+    return Aws(session_of(profile, region), region)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from slipway.aws.calls import Aws, Pending, Unasked
@@ -9,6 +10,7 @@ from slipway.cluster_config import PROVIDER_TEMPLATE
 from slipway.preflight.account import account_id
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
+from slipway.places import cdk
 from slipway.regions import partition
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
 
@@ -48,7 +50,7 @@ def _bootstrap(settings: Settings, aws: Aws) -> Iterator[Answer]:
 
 
 def _command(account: str, region: str) -> str:
-    return f"node_modules/.bin/cdk bootstrap aws://{account}/{region}"
+    return shlex.join([cdk(), "bootstrap", f"aws://{account}/{region}"])
 
 
 def _version(asked: Pending, account: str, region: str) -> Iterator[Answer]:

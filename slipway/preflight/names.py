@@ -9,7 +9,8 @@ from slipway.aws.calls import Aws, Pending
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
-from slipway.stack_names import BEGUN_ANEW, REPAIRS, stack_names
+from slipway.stack_names import stack_names
+from slipway.stack_repairs import BEGUN_ANEW, REPAIRS, repair
 
 NAME = ("name",)
 VERSION_TAG = "parallelcluster:version"
@@ -43,10 +44,10 @@ def _ours(settings: Settings, name: str, asked: Pending) -> Iterator[Answer]:
         text = f"the stack {name} is there and has no tag project={settings.name}: it is not this cluster's"
         yield fault(NAME, text, "take another name")
     elif status in REPAIRS:
-        yield fault(NAME, f"the stack {name} is {status}", REPAIRS[status].format(name=name))
+        yield fault(NAME, f"the stack {name} is {status}", repair(status, name))
     elif status in BEGUN_ANEW:
         text = f"the stack {name} is {status}: an earlier creation was not finished"
-        yield warning(NAME, text, BEGUN_ANEW[status].format(name=name))
+        yield warning(NAME, text, repair(status, name))
     elif status.endswith("_IN_PROGRESS"):
         yield fault(NAME, f"the stack {name} is {status}", "wait until it is done")
     else:

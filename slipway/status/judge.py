@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_GOOD, EXIT_NO
-from slipway.stack_names import BEGUN_ANEW, REPAIRS, ROLLED_BACK
+from slipway.stack_names import ROLLED_BACK
+from slipway.stack_repairs import repair
 from slipway.status import versions
 from slipway.status.fleet import fleet_problems, reservation_problems
 from slipway.status.head import HeadNode
@@ -115,7 +116,7 @@ def _stack_hint(stack: Stack) -> str:
     """The way out of a failed state; a resource at which a roll-back stopped and that cannot be repaired is skipped."""
     if stack.part == PARALLELCLUSTER:
         return ""
-    hint = (REPAIRS | BEGUN_ANEW).get(stack.status, "").format(name=stack.name)
+    hint = repair(stack.status, stack.name)
     skipped = " ".join(f"--orphan {step.name}" for step in stack.stuck if step.name != stack.name)
     return hint + (f"; if it cannot be repaired, add {skipped}: it stays as it is (docs/updates.md)" if skipped else "")
 

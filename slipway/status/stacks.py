@@ -7,7 +7,8 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slipway.aws.calls import Aws, Pending, Refused
+from slipway.aws.calls import Aws, Pending, Refused, Unasked
+from slipway.errors import EnvironmentFault
 from slipway.stack_names import COMPLETE, ROLLBACK_FAILED, stack_names
 
 PARALLELCLUSTER = "ParallelCluster"  # the part's name of the stack that ParallelCluster makes
@@ -95,6 +96,19 @@ class StackReader:
                 return {}
             raise
         return {} if stack["StackStatus"] == "DELETE_COMPLETE" else stack
+
+
+def deployed_stacks(cluster: str, aws: Aws) -> dict[str, Stack]:
+    """Return the stacks that exist, by part, in the order in which they are deleted.
+
+    Raises EnvironmentFault if AWS does not answer.
+    """
+    try:
+        stacks = {stack.part: stack for stack in StackReader(aws, cluster).read() if stack.is_there}
+    except (Unasked, Refused) as error:
+        text = f"AWS did not report what is deployed: {error}"
+        raise EnvironmentFault(f"{text}. Hint: aws sts get-caller-identity") from None
+    return {part: stacks[part] for part in reversed(stack_names(cluster)) if part in stacks}
 
 
 def _is_open(status: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slipway.aws.calls import Aws, Refused, Unasked
-from slipway.aws.session import session_of
+from slipway.aws.session import open_aws
 from slipway.errors import EXIT_GOOD, EXIT_NO, EnvironmentFault, Interrupted, SlipwayError, UsageError
 from slipway.leftovers import FILE_SYSTEM, GROUP, Finder, Found, referred
 from slipway.settings import Settings, load_settings
@@ -50,7 +50,7 @@ def teardown(
     UsageError for another name, EnvironmentFault when AWS does not answer or a step takes longer.
     """
     settings = load_settings(file)
-    aws = Aws(session_of(profile, settings.region), settings.region)
+    aws = open_aws(settings.region, profile)
     try:
         plan, found = _plan(settings, aws, delete_data)
     except KeyboardInterrupt:

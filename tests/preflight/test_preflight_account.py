@@ -12,13 +12,14 @@ from preflight_cases import REGION, Case, check, denied
 
 from rehearsal.cloud.model import ACCOUNT
 from slipway.cluster_config import PROVIDER_TEMPLATE
+from slipway.places import cdk
 from slipway.preflight.account import home_region
 from slipway.preflight.model import Answer, Status
 from slipway.regions import partition
 from tests.aws.preflight_aws import PreflightAws
 
 OK, WARNING, FAULT = Status.OK, Status.WARNING, Status.FAULT
-AGAIN = f"node_modules/.bin/cdk bootstrap aws://{ACCOUNT}/{REGION}"
+AGAIN = f"{cdk()} bootstrap aws://{ACCOUNT}/{REGION}"
 CALLER = f"account {ACCOUNT} as arn:aws:sts::{ACCOUNT}:user/moto"
 SET_CLOCK = "set the clock (timedatectl set-ntp true): AWS refuses signatures that are 5 min off"
 EXPIRED = (403, "ExpiredToken", "The security token included in the request is expired")

@@ -8,6 +8,7 @@ import pytest
 from arrange_services import stack
 from preflight_cases import Case, all_of, check, denied
 
+from slipway.places import cdk
 from slipway.preflight.model import Answer, Status
 from slipway.stack_names import STACKS
 from tests.aws.preflight_aws import PreflightAws
@@ -40,18 +41,18 @@ CASES = [
           "delete it again, and keep what it cannot delete: aws cloudformation delete-stack --stack-name p5-storage"
           " --retain-resources ..."),
     state("network", "CREATE_FAILED", FAULT, "the stack p5-network is CREATE_FAILED",
-          "node_modules/.bin/cdk rollback p5-network --context settings=FILE takes it back; after a repair"
-          " node_modules/.bin/cdk deploy p5-network --no-rollback --context settings=FILE goes on"),
+          f"{cdk()} rollback p5-network --context settings=FILE takes it back; after a repair"
+          f" {cdk()} deploy p5-network --no-rollback --context settings=FILE goes on"),
     state("cluster", "UPDATE_FAILED", FAULT, "the stack p5-cluster is UPDATE_FAILED",
-          "node_modules/.bin/cdk rollback p5-cluster --context settings=FILE takes it back; after a repair"
-          " node_modules/.bin/cdk deploy p5-cluster --no-rollback --context settings=FILE goes on"),
+          f"{cdk()} rollback p5-cluster --context settings=FILE takes it back; after a repair"
+          f" {cdk()} deploy p5-cluster --no-rollback --context settings=FILE goes on"),
     state("network", "ROLLBACK_FAILED", WARNING,
           "the stack p5-network is ROLLBACK_FAILED: an earlier creation was not finished",
           "cdk deploy deletes it and begins it anew; aws cloudformation describe-stack-events --stack-name p5-network"
           " names what could not be deleted before: repair that first"),
     state("cluster", "UPDATE_ROLLBACK_FAILED", FAULT, "the stack p5-cluster is UPDATE_ROLLBACK_FAILED",
           "repair what the roll-back stopped at (slipway status FILE names it), then"
-          " node_modules/.bin/cdk rollback p5-cluster --context settings=FILE"),
+          f" {cdk()} rollback p5-cluster --context settings=FILE"),
     state("cluster", "ROLLBACK_COMPLETE", WARNING,
           "the stack p5-cluster is ROLLBACK_COMPLETE: an earlier creation was not finished",
           "cdk deploy begins it anew"),

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from slipway.deploy import _kept, cdk_command
+from slipway.cdk_command import cdk_command
+from slipway.destroy import _kept
 from slipway.places import FILES
 from slipway.settings import load_settings
+from slipway.stack_repairs import repair
 from slipway.status.stacks import Stack
 from tests.aws.deployed_site import SETTINGS, Site, slipway
 
@@ -34,7 +36,7 @@ def cdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     program.chmod(0o755)
     (tmp_path / "code").write_text("0", encoding="utf-8")
-    monkeypatch.setattr("slipway.deploy.cdk", lambda: str(program))
+    monkeypatch.setattr("slipway.cdk_command.cdk", lambda: str(program))
     (tmp_path / "config").write_text("[profile ml]\nregion = us-east-1\n", encoding="utf-8")
     (tmp_path / "credentials").write_text(
         "".join(f"[{name}]\naws_access_key_id = a\naws_secret_access_key = b\n" for name in ("default", "ml")),
@@ -86,12 +88,15 @@ def test_json_is_the_only_thing_on_standard_output(cdk: Path, capfd: pytest.Capt
 
 
 def test_outside_a_checkout_the_app_is_slipways_own(cdk: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("slipway.deploy.CHECKOUT", None)
+    monkeypatch.setattr("slipway.cdk_command.CHECKOUT", None)
     monkeypatch.chdir(tmp_path)
     assert slipway("deploy", SETTINGS) == 0
     folder, *arguments = started(cdk)
     assert folder == str(tmp_path)
-    assert arguments[2:4] == ["--app", f"{sys.executable} -m slipway app"]
+    app = ["--app", f"{sys.executable} -m slipway app"]
+    assert arguments[2:4] == app
+    rollback = shlex.join([str(cdk / "cdk"), "rollback", "x-cluster", *app, "--context", "settings=FILE"])
+    assert repair("UPDATE_ROLLBACK_FAILED", "x-cluster").endswith(f"then {rollback}")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,7 @@ def test_ctrl_c_waits_for_the_cdk_cli(cdk: Path, tmp_path: Path) -> None:
         "for ((i = 0; i < 300; i++)); do sleep 0.1; done\n",
         encoding="utf-8",
     )
-    code = f"import sys, slipway.deploy as d; d.cdk = lambda: {str(program)!r}; from slipway.cli import main; main_code = main(); sys.exit(main_code)"
+    code = f"import sys, slipway.cdk_command as d; d.cdk = lambda: {str(program)!r}; from slipway.cli import main; main_code = main(); sys.exit(main_code)"
     command = [sys.executable, "-c", code, "diff", str(SETTINGS)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         for _ in range(300):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slipway.settings.rules.place import STACKS
-from slipway.stack_names import BEGUN_ANEW, REPAIRS
+from slipway.stack_repairs import BEGUN_ANEW, REPAIRS, repair
 from slipway.status import head as status_head
 from slipway.status.head import HeadNode, unpack
 from slipway.status.judge import Findings, exit_code, problems, state
@@ -88,7 +88,7 @@ CASES: list[tuple[Findings, str, str]] = [
     (
         findings(stacks=stack("cluster", "UPDATE_ROLLBACK_FAILED", "x")),
         "failed",
-        "then node_modules/.bin/cdk rollback ml-cluster --cont",
+        "/cdk rollback ml-cluster --context settings=FILE",
     ),
     (findings(logged=["host=head step=headnode/20-prometheus exit=1"]), "failed", "log of the nodes: host=head"),
     (findings(head=HeadNode("i-1", "stopped")), "failed", "the head node: the instance is stopped"),
@@ -221,7 +221,7 @@ FLEET_CASES: list[tuple[Findings, str, tuple[str, ...]]] = [
 @pytest.mark.parametrize("status", sorted({*REPAIRS, *BEGUN_ANEW} - {"REVIEW_IN_PROGRESS"}))
 def test_a_failed_stack_has_the_repair_that_preflight_names(status: str) -> None:
     (found,) = problems(findings(stacks=stack("network", status, "x")))
-    assert found.hint == (REPAIRS | BEGUN_ANEW)[status].format(name="ml-network")
+    assert found.hint == repair(status, "ml-network")
     (found,) = problems(findings(stacks=stack(PARALLELCLUSTER, status, "x")))
     assert found.hint == ""  # `cdk` does nothing with ParallelCluster's own stack
 
