@@ -1,4 +1,4 @@
-"""The command `slipway`. Each command here is a few lines that call the module which does the work."""
+"""The command `slipway`. Each command here declares its arguments and calls the module that does the work."""
 
 from __future__ import annotations
 
@@ -503,9 +503,14 @@ def rehearse(
     output: Annotated[Path, option("--output", "-o", help="The folder for the report and the logs.")] = Path(
         "rehearsals"
     ),
-    scenario: Annotated[
+    test_scenario: Annotated[
         Path | None,
-        option("--scenario", metavar="TOML", help="Run this CloudAI scenario instead of the settings' acceptance."),
+        option(
+            "--test-scenario", metavar="TOML", help="Run this CloudAI scenario instead of the settings' acceptance."
+        ),
+    ] = None,
+    scenario: Annotated[
+        Path | None, option("--scenario", metavar="TOML", hidden=True, help="The earlier name of --test-scenario.")
     ] = None,
     shell: Annotated[
         bool, option("--shell", help="After acceptance, open a shell on the rehearsed head node.")
@@ -522,31 +527,22 @@ def rehearse(
     as_json: AsJson = False,
 ) -> int:
     """Rehearse the deployment on this machine: embedded AWS, real Slurm hosts, real all_reduce, verdict and report."""
-    from slipway import kept
-    from slipway.rehearse import Rehearsal
+    from slipway.rehearse import NO_SETTINGS, Rehearsal
     from slipway.rehearse import rehearse as run
 
-    if end is not None:
-        if file is not None or keep or hours is not None or scenario or shell or break_ or cloud_only:
-            raise UsageError("--end NAME rehearses nothing. Hint: leave FILE and the other options out")
-        return kept.end(end, as_json=as_json)
-    if file is None:
-        raise UsageError("Missing argument FILE. Hint: slipway rehearse clusters/rehearsal.yaml")
-    if hours is not None and not keep:
-        raise UsageError("--hours belongs to --keep. Hint: add --keep")
-    settings = load_settings(file)
     options = Rehearsal(
-        settings=file.resolve(),
-        scenario=scenario,
+        settings=file or NO_SETTINGS,
         cloud_only=cloud_only,
         breaks=tuple(break_ or ()),
         port=port,
         max_hosts=max_hosts,
         output=output,
-        as_json=as_json,
+        test_scenario=test_scenario or scenario,
         shell=shell,
-        name=settings.name,
-        keep_hours=(hours or kept.DEFAULT_HOURS) if keep else 0.0,
+        keep=keep,
+        hours=hours,
+        end=end,
+        as_json=as_json,
     )
     return run(options)
 

@@ -156,7 +156,7 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _section(name: str, command: Any) -> str:
     arguments = [param for param in command.params if param.param_type_name == "argument"]
-    options = [param for param in command.params if param.param_type_name == "option"]
+    options = [param for param in command.params if param.param_type_name == "option" and not param.hidden]
     words = [
         param.metavar if param.required or param.metavar.startswith("[") else f"[{param.metavar}]"
         for param in arguments

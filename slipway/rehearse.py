@@ -34,12 +34,11 @@ from slipway.settings.scenario import misfits, read_user_scenario
 from slipway.settings.source import read_source
 from slipway.settings.write import set_at
 from slipway.text import visible
+from slipway.work_folder import END_FILE, GROUP_PREFIX, SHELL_FILE, WORK_PREFIX
 
+NO_SETTINGS = Path()
 NEEDED_DISK_MB = 300  # working files of the CDK CLI and jsii; the hosts' files are in memory
-END_FILE = "ended"  # the engine wrote its result
-SHELL_FILE = "shell.json"  # the engine waits for a shell on the head node: its command line
-WORK_PREFIX, OWNER_FILE = "slipway-", "owner.pid"
-GROUP_PREFIX = "slipway-rehearsal-"  # of the hosts' control groups; the end of the work folder's name follows
+OWNER_FILE = "owner.pid"
 GRACE_S = 45
 """After the first Ctrl-C the engine has this long to write what it knows; then the namespaces are ended."""
 POLL_S = 0.2
@@ -47,62 +46,80 @@ POLL_S = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
-    """What to rehearse and how. `settings` is absolute; `output` gets one folder per rehearsal.
+    """The arguments of the command, with its defaults. `output` gets one folder per rehearsal.
 
-    `name` is the cluster's. With `keep_hours` the cluster stays for so long after the verdict. `scenario` is the
-    CloudAI scenario that acceptance runs instead of what the settings name.
+    With `keep` the cluster stays for `hours` (None: kept.DEFAULT_HOURS) after the verdict. `test_scenario` is the
+    CloudAI scenario that acceptance runs instead of what the settings name. With `end` the kept cluster of this name is
+    ended, and nothing is rehearsed.
     """
 
-    settings: Path
-    cloud_only: bool
-    breaks: tuple[str, ...]
-    port: int
-    max_hosts: int
-    output: Path
-    as_json: bool
+    settings: Path = NO_SETTINGS
+    cloud_only: bool = False
+    breaks: tuple[str, ...] = ()
+    port: int = 0
+    max_hosts: int = 8
+    output: Path = Path("rehearsals")
+    test_scenario: Path | None = None
     shell: bool = False
-    name: str = ""
-    keep_hours: float = 0.0
-    scenario: Path | None = None
+    keep: bool = False
+    hours: float | None = None
+    end: str | None = None
+    as_json: bool = False
 
 
 def rehearse(options: Rehearsal) -> int:
-    """Run one rehearsal; returns its exit code. Raises EnvironmentFault or UsageError before anything is started."""
-    if CHECKOUT is None:
-        raise EnvironmentFault(
-            f"a rehearsal needs a checkout of Slipway: its hosts and its cloud are not in the package. "
-            f"Hint: clone the repository at v{__version__}, then: make rehearse SETTINGS={options.settings}"
-        )
-    _check_use(options)
+    """Run one rehearsal; returns its exit code.
+
+    Raises EnvironmentFault, SettingsError or UsageError before anything is started.
+    """
+    name = _check_use(options)
+    if options.end is not None:
+        return kept.end(options.end, as_json=options.as_json)
     missing = missing_parts(cloud_only=options.cloud_only)
     if missing:
         raise EnvironmentFault("\n".join(missing))
-    if options.keep_hours:
-        return in_background(options.name, functools.partial(_rehearse, options))
-    return _rehearse(options, None)
+    if options.keep:
+        return in_background(name, functools.partial(_rehearse, options, name))
+    return _rehearse(options, name, None)
 
 
-def _rehearse(options: Rehearsal, keeper: Keeper | None) -> int:
+def _rehearse(options: Rehearsal, name: str, keeper: Keeper | None) -> int:
     with _output_folder(options.output) as hand_back, _work_folder() as work:
-        return _run_engine(options, work, keeper, hand_back)
+        return _run_engine(_command(options, name, work), options, work, keeper, hand_back)
 
 
-def _check_use(options: Rehearsal) -> None:
-    if options.cloud_only and options.breaks:
-        raise UsageError("--break needs local hosts, --cloud-only has none. Hint: leave one of them out")
-    if options.cloud_only and options.shell:
-        raise UsageError("--shell needs local hosts, --cloud-only has none. Hint: leave one of them out")
-    if options.cloud_only and options.keep_hours:
-        raise UsageError("--keep needs local hosts, --cloud-only has none. Hint: leave one of them out")
-    if options.shell and options.keep_hours:
+def _check_use(options: Rehearsal) -> str:
+    """Return the cluster's name. Raises for arguments that do not fit together, the settings or this machine."""
+    if options.end is not None:
+        if options != Rehearsal(end=options.end, as_json=options.as_json):
+            raise UsageError("--end NAME rehearses nothing. Hint: leave FILE and the other options out")
+        return options.end
+    if options.settings == NO_SETTINGS:
+        raise UsageError("Missing argument FILE. Hint: slipway rehearse clusters/rehearsal.yaml")
+    if options.hours is not None and not options.keep:
+        raise UsageError("--hours belongs to --keep. Hint: add --keep")
+    if CHECKOUT is None:
+        raise EnvironmentFault(
+            f"a rehearsal needs a checkout of Slipway: its hosts and its cloud are not in the package. "
+            f"Hint: clone the repository at v{__version__}, then: make rehearse SETTINGS={options.settings.resolve()}"
+        )
+    of_hosts = {
+        "--break": options.breaks,
+        "--shell": options.shell,
+        "--keep": options.keep,
+        "--test-scenario": options.test_scenario,
+    }
+    for option, given in of_hosts.items():
+        if options.cloud_only and given:
+            raise UsageError(f"{option} needs local hosts, --cloud-only has none. Hint: leave one of them out")
+    if options.shell and options.keep:
         raise UsageError(
             "--shell ends the cluster with the shell, --keep leaves it running. Hint: leave one of them out"
         )
     if options.shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("--shell needs a terminal for its input and output. Hint: leave it out here")
-    if options.cloud_only and options.scenario:
-        raise UsageError("--scenario needs local hosts, --cloud-only has none. Hint: leave one of them out")
-    check_breakages(options.breaks, _settings_of(options), options.max_hosts)
+    settings = _settings_of(options)
+    check_breakages(options.breaks, settings, options.max_hosts)
     if options.port and not options.cloud_only:
         raise UsageError("--port belongs to --cloud-only: with local hosts the embedded AWS has its own network")
     if options.port:
@@ -116,6 +133,7 @@ def _check_use(options: Rehearsal) -> None:
                 ) from None
     if options.output.exists() and not options.output.is_dir():
         raise UsageError(f"--output {options.output}: is a file. Hint: name a folder")
+    return settings.name
 
 
 # ---- folders ----
@@ -210,11 +228,18 @@ def _remove_leftovers(where: Path) -> None:
 # ---- the engine ----
 
 
-def _command(options: Rehearsal, work: Path) -> list[str]:
+def _command(options: Rehearsal, name: str, work: Path) -> list[str]:
     specification = {
-        **{name: value for name, value in dataclasses.asdict(options).items() if name != "scenario"},
+        "name": name,
         "settings": str(_copy_of(options, work)),
-        "original": str(options.settings),
+        "original": str(options.settings.resolve()),
+        "cloud_only": options.cloud_only,
+        "breaks": options.breaks,
+        "port": options.port,
+        "max_hosts": options.max_hosts,
+        "shell": options.shell,
+        "keep_hours": (options.hours or kept.DEFAULT_HOURS) if options.keep else 0.0,
+        "as_json": options.as_json,
         "output": str(options.output.absolute()),
         "work": str(work),
         "began": time.monotonic(),
@@ -243,8 +268,8 @@ def _copy_of(options: Rehearsal, work: Path) -> Path:
 def _settings_of(options: Rehearsal) -> Settings:
     """Return the settings with the scenario of the options. Raises SettingsError or UsageError if it cannot run."""
     source = read_source(options.settings)
-    if options.scenario is not None:
-        set_at(source.data, ("acceptance", "scenario"), str(options.scenario.absolute()))
+    if options.test_scenario is not None:
+        set_at(source.data, ("acceptance", "scenario"), str(options.test_scenario.absolute()))
     examination = examine_source(source)
     if examination.settings is None:
         raise SettingsError([_of_option(fault, options) for fault in examination.faults])
@@ -259,14 +284,14 @@ def _settings_of(options: Rehearsal) -> Settings:
 
 
 def _of_option(fault: Fault, options: Rehearsal) -> Fault:
-    """Return a fault of the scenario that `--scenario` names as one of this option: it is not in the settings file."""
-    if options.scenario is None or fault.path != "acceptance.scenario":
+    """Return a fault of the scenario of `--test-scenario` as one of this option: it is not in the settings file."""
+    if options.test_scenario is None or fault.path != "acceptance.scenario":
         return fault
     rule, hint = fault.rule, fault.hint
     if fault.rule_name == "acceptance-scenario":
         rule = "must be the path of a TOML file, of at most 206 letters, digits and ./_@+- from the root"
         hint = "copy it, with its tests, to such a path"
-    place = f"--scenario {visible(str(options.scenario))}"
+    place = f"--test-scenario {visible(str(options.test_scenario))}"
     return dataclasses.replace(
         fault, file=place, line=0, column=0, path="", value=None, source_line="", rule=rule, hint=hint
     )
@@ -305,10 +330,12 @@ def _jsii_cache(work: Path) -> Path:
     return work / "jsii"
 
 
-def _run_engine(options: Rehearsal, work: Path, keeper: Keeper | None, hand_back: Callable[[], None]) -> int:
+def _run_engine(
+    command: list[str], options: Rehearsal, work: Path, keeper: Keeper | None, hand_back: Callable[[], None]
+) -> int:
     """Start the engine and wait for it. It stops when its standard input, from this process, is closed."""
     try:
-        process = _start(_command(options, work), work, keeper)
+        process = _start(command, work, keeper)
     except OSError as error:
         raise EnvironmentFault(f"the rehearsal did not start: {error.strerror}") from None
     previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}

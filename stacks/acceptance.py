@@ -26,8 +26,7 @@ DOCUMENT = "AWS-RunShellScript"
 ASK_AGAIN = "accept"  # the CDK's context key
 POLL_INTERVAL = Duration.seconds(30)
 HANDLER_TIMEOUT = Duration.minutes(5)  # starting waits for the SSM agent of a fresh head node
-GRACE_MINUTES = 5  # the run ends first, and can still report why
-CUSTOM_RESOURCE_LIMIT_MINUTES = 60  # CloudFormation's own limit
+GRACE_MINUTES = 5  # the run ends first, and can still report why; CloudFormation's limit is 60, the setting's 50
 
 
 class AcceptanceStack(Stack):
@@ -108,7 +107,7 @@ class AcceptanceStack(Stack):
             is_complete_handler=watch,
             query_interval=POLL_INTERVAL,
             log_group=log_group,
-            total_timeout=Duration.minutes(min(timeout_minutes + GRACE_MINUTES, CUSTOM_RESOURCE_LIMIT_MINUTES)),
+            total_timeout=Duration.minutes(timeout_minutes + GRACE_MINUTES),
         )
         accept(provider, BASIC_EXECUTION, "CDK's provider framework makes these functions; they write their own logs")
         framework = [provider.node.find_child(f"framework-{name}") for name in ("isComplete", "onTimeout")]

@@ -13,7 +13,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("slipway", "stacks", "rehearsal", "acceptance")
+PACKAGES = ("slipway", "stacks", "rehearsal", "acceptance", "gpusuite")
 PROGRAMS = ("nodes", "headnode")  # the folders next to whose packages the nodes' programs run
 
 

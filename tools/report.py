@@ -20,6 +20,7 @@ FOLDERS = (
     "stacks",
     "rehearsal",
     "acceptance",
+    "gpusuite",
     "nodes",
     "headnode",
     "compute",

@@ -54,7 +54,7 @@ nccl::main() {
   fi
   [ "$(env::get ACCEPTANCE_SCENARIO all-reduce)" != none ] ||
     nccl::nothing_to_do 'acceptance is off: no nccl-tests are needed'
-  tests=$("$SLIPWAY_BUNDLE/headnode/nccl/tests.py" of-image)
+  tests=$("$SLIPWAY_BUNDLE/headnode/nccl/of_image.py")
   [ -z "$tests" ] || nccl::nothing_to_do "the image has nccl-tests: $tests"
   nccl::install --tests-only "$(env::get NCCL_VERSION)" "$(env::get OFI_VERSION)" "$fsx"
 }

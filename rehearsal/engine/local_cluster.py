@@ -28,7 +28,7 @@ from rehearsal.hosts.errors import failure_line
 from rehearsal.hosts.power import PowerSocket
 from rehearsal.hosts.spec import NO_ADDRESS
 from slipway.breakage import Breakage
-from slipway.rehearse import WORK_PREFIX
+from slipway.work_folder import WORK_PREFIX
 
 MIRROR_BUCKET = "slipway-rehearsal-mirror"
 STEP_TIMEOUT_S = 30  # a hanging step costs a rehearsal this long; on AWS node.env says 300

@@ -20,8 +20,8 @@ from rehearsal.engine.specification import Specification
 from rehearsal.hosts import HostsError
 from slipway.breakage import parse_breakage
 from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_USAGE, SlipwayError
-from slipway.rehearse import END_FILE
 from slipway.settings import load_settings
+from slipway.work_folder import END_FILE
 
 FULL_BYTES = 1_000_000
 

@@ -41,9 +41,9 @@ from rehearsal.hosts.image import CLUSTER_USER
 from rehearsal.permissions import report as permissions
 from slipway.breakage import Breakage
 from slipway.kept import HOSTS_FILE, local_time, login_command
-from slipway.rehearse import SHELL_FILE
 from slipway.settings import Settings
 from slipway.stack_names import STACKS
+from slipway.work_folder import SHELL_FILE
 
 GATEWAY_NAME = "aws.rehearsal"  # the engine's name in the hosts' /etc/hosts
 POLL_INTERVAL_S = 3.0  # of the acceptance resource; on AWS the stack says 30 s. Each question starts a process here

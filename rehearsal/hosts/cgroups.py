@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal.hosts.errors import MachineUnfit
-from slipway.rehearse import GROUP_PREFIX
+from slipway.work_folder import GROUP_PREFIX
 
 PREFIX = GROUP_PREFIX
 # A fleet that boots right now has empty groups too: only older ones are leftovers of runs that died.

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from slipway.aws.calls import Aws, Pending, Unasked
 from slipway.cluster_config import PROVIDER_TEMPLATE
+from slipway.places import cdk
 from slipway.preflight.account import account_id
 from slipway.preflight.asking import found, together
 from slipway.preflight.model import Answer, Question, Status, fault, ok, warning
-from slipway.places import cdk
 from slipway.regions import partition
 from slipway.settings import PARALLELCLUSTER_VERSION, Settings
 

@@ -233,7 +233,7 @@ def _use_a_shell(settings: Path, output: Path) -> float:
     if pid == 0:
         os.umask(0o077)
         os.chdir(REPOSITORY)
-        options = ["--scenario", SCENARIO, "--shell", "--output", str(output)]
+        options = ["--test-scenario", SCENARIO, "--shell", "--output", str(output)]
         os.execv(program(), [program(), "rehearse", str(settings), *options])  # noqa: S606
     try:
         _read(terminal, "ubuntu@head", LIMIT_S)

@@ -203,7 +203,23 @@ def test_the_keeper_ends_with_the_command_before_the_verdict(tmp_path: Path, mon
         (["rehearse"], "Missing argument FILE. Hint: slipway rehearse clusters/rehearsal.yaml"),
         (["rehearse", "FILE", "--hours", "1"], "--hours belongs to --keep. Hint: add --keep"),
         (["rehearse", "FILE", "--end", "a"], "--end NAME rehearses nothing. Hint: leave FILE and the other"),
-        (["rehearse", "--end", "a", "--scenario", "x.toml"], "--end NAME rehearses nothing. Hint: leave FILE and the"),
+        *(
+            (
+                ["rehearse", "--end", "a", *option],
+                "--end NAME rehearses nothing. Hint: leave FILE and the other options",
+            )
+            for option in (
+                ["--test-scenario", "x.toml"],
+                ["--port", "8080"],
+                ["--max-hosts", "2"],
+                ["--output", "x"],
+                ["--hours", "1"],
+                ["--break", "hang"],
+                ["--keep"],
+                ["--shell"],
+                ["--cloud-only"],
+            )
+        ),
         (["rehearse", "FILE", "--keep", "--cloud-only"], "--keep needs local hosts, --cloud-only has none"),
         (
             ["rehearse", "FILE", "--keep", "--shell"],

@@ -264,13 +264,11 @@ def test_a_scenario_that_is_gone_is_named(head: Path, capsys: pytest.CaptureFixt
     assert "[RESULT] FAILURE: 1 fault in the input, nothing was run: " in capsys.readouterr().out
 
 
-# ---- slipway rehearse --scenario ----
+# ---- slipway rehearse --test-scenario ----
 
 
 def rehearsal(settings: Path, **more: Any) -> Rehearsal:
-    return Rehearsal(
-        settings, cloud_only=False, breaks=(), port=0, output=Path(), as_json=False, **{"max_hosts": 8, **more}
-    )
+    return Rehearsal(settings, output=Path(), **more)
 
 
 def copied(options: Rehearsal, work: Path) -> Settings:
@@ -283,7 +281,7 @@ def test_a_rehearsal_copies_settings_and_scenario(tree: Tree, tmp_path: Path) ->
     assert own.scenario_file == tmp_path / "one/scenario/test_scenario/nightly.toml"
     file = tree("none")
     assert copied(rehearsal(file), tmp_path / "two").scenario_file is None
-    named = copied(rehearsal(file, scenario=tmp_path / PATH), tmp_path / "three")
+    named = copied(rehearsal(file, test_scenario=tmp_path / PATH), tmp_path / "three")
     assert sorted(scenario_files(named)) == sorted(scenario_files(own))
     assert named.model_dump(exclude={"acceptance"}) == load_settings(file).model_dump(exclude={"acceptance"})
 
@@ -291,16 +289,16 @@ def test_a_rehearsal_copies_settings_and_scenario(tree: Tree, tmp_path: Path) ->
 def test_what_a_rehearsal_cannot_run(tree: Tree, tmp_path: Path) -> None:
     file = tree("none", text='name = "n"' + bash("x", more="num_nodes = 4"))
     with pytest.raises(UsageError, match=r"x needs 4 nodes, and queue train has 3 here. Hint: --max-hosts 4"):
-        _settings_of(rehearsal(file, scenario=tmp_path / PATH, max_hosts=3))
+        _settings_of(rehearsal(file, test_scenario=tmp_path / PATH, max_hosts=3))
     for name, words in (
         ("gone.toml", "does not exist"),
         ("a b.toml", "must be the path of a TOML file"),
         ("full", "must"),
     ):
         with pytest.raises(SettingsError) as caught:
-            _settings_of(rehearsal(file, scenario=tmp_path / name))
+            _settings_of(rehearsal(file, test_scenario=tmp_path / name))
         (fault,) = caught.value.faults
-        assert str(fault).startswith(f"--scenario {tmp_path / name}: ")
+        assert str(fault).startswith(f"--test-scenario {tmp_path / name}: ")
         assert words in fault.rule
 
 
@@ -330,12 +328,15 @@ def test_another_image_is_another_verdict_where_the_suite_runs_in_it(scenario: s
     assert (basis("images: ['docker://a/b:1']\n") != basis("images: ['docker://a/b:2']\n")) is counts
 
 
+@pytest.mark.parametrize("option", ["--test-scenario", "--scenario"])  # --scenario is the earlier name
 def test_a_rehearsal_without_hosts_runs_no_scenario(
-    tree: Tree, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: str, tree: Tree, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["rehearse", str(tree("none")), "--cloud-only", "--scenario", str(tmp_path / PATH)]
+    words = ["rehearse", str(tree("none")), "--cloud-only", option, str(tmp_path / PATH)]
     assert command_line.run(app, words) == 2
-    assert capsys.readouterr().err.startswith("--scenario needs local hosts, --cloud-only has none. Hint: leave one of")
+    assert capsys.readouterr().err.startswith(
+        "--test-scenario needs local hosts, --cloud-only has none. Hint: leave one of"
+    )
 
 
 def test_check_reads_a_scenario_once(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

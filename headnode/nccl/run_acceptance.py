@@ -1,8 +1,5 @@
 #!/usr/bin/python3 -B
-"""nccl-tests on the head node: where the image has them, and waiting until they are built.
-
-    tests.py of-image                  prints the directory of the image's own nccl-tests, nothing when it has none
-    tests.py acceptance [ARGUMENT ...] runs `acceptance`; before a measurement it waits for a build that is under way
+"""Runs `acceptance` with its arguments; before a measurement it waits for a build of nccl-tests that is under way.
 
 It waits at most ACCEPTANCE_BUILD_WAIT_S of node.env and says so. When the build failed, or is not done by then, it
 measures with nccl-tests that are there already; without any it prints the reason and the build's log, and exits 3.
@@ -20,17 +17,11 @@ from typing import Any
 BUNDLE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(BUNDLE))
 
+from headnode.nccl.of_image import of_image, runs  # noqa: E402
 from nodes.lib import env, state  # noqa: E402
 
 BUILD = "nccl"
 PLACE = Path("/opt/nccl-tests/build")  # what users type; a link to the shared build where the image has none
-OF_IMAGE = (
-    "opt/nccl-tests/build",
-    "opt/nccl-tests",
-    "opt/amazon/nccl-tests/build",
-    "usr/local/nccl-tests/build",
-    "usr/local/cuda-*/efa/test-cuda-*",
-)
 LOCK = Path("/run/slipway/nccl.lock")
 DEFAULT_WAIT_S = 360
 SAY_EVERY_S = 30
@@ -39,12 +30,8 @@ ENVIRONMENT_FAULT = 3  # the exit code of acceptance when nothing was measured
 LOG_LINES = 10
 
 
-def main(arguments: list[str]) -> int:
-    """Do what the arguments say; return the exit code."""
-    if arguments == ["of-image"]:
-        print(of_image())
-        return 0
-    command = arguments[1:]
+def main(command: list[str]) -> int:
+    """Run `acceptance` in place of this process, or return the exit code when nothing can be measured."""
     reason = wait() if command[:1] in MEASURING else ""
     if reason and not (runs_in_images(command) or of_image() or runs(PLACE)):
         return refuse(reason, to=sys.stderr if "--json" in command else sys.stdout)
@@ -57,17 +44,6 @@ def runs_in_images(command: list[str]) -> bool:
     """Return whether the command runs a scenario of CloudAI, whose tests need no nccl-tests of the head node."""
     named = "--test-scenario" in command or env.read().get("ACCEPTANCE_SCENARIO") == "cloudai"
     return command[:1] == ["run"] and named and "--network" not in command
-
-
-def of_image() -> str:
-    """Return the directory of the image's own nccl-tests. A link is Slipway's own, to the shared build."""
-    places = (place for pattern in OF_IMAGE for place in sorted(Path("/").glob(pattern)))
-    return next((str(place) for place in places if not place.is_symlink() and runs(place)), "")
-
-
-def runs(directory: Path) -> bool:
-    """Return whether the directory holds an all_reduce_perf that can be run."""
-    return os.access(directory / "all_reduce_perf", os.X_OK)
 
 
 def wait() -> str:
