@@ -12,13 +12,17 @@ import hashlib
 import json
 import re
 import socketserver
+import ssl
+import subprocess
 import threading
 import time
 import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 COMMIT = "c" * 40
@@ -264,6 +268,39 @@ def answering(sent: bytes, pause_s: float) -> Iterator[str]:
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
         server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def tunnelling(folder: Path, host: str, url: str) -> Iterator[str]:
+    """Serve as a proxy that answers CONNECT and is then itself the host, by TLS, with what `url` has.
+
+    Yield the proxy's address. The certificate of the host is FOLDER/cert.pem.
+    """
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(cert)]
+    subject = ["-subj", f"/CN={host}", "-addext", f"subjectAltName=DNS:{host}"]
+    subprocess.run([*argv, *subject], check=True, capture_output=True, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+
+    class Tunnel(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(b"HTTP/1.1 200 Connection established\r\nVia: a proxy\r\n\r\n")
+            with context.wrap_socket(self.request, server_side=True) as client:
+                path = client.recv(65536).split(b" ")[1].decode()
+                with urllib.request.urlopen(url + path) as answer:  # noqa: S310 (the stand-in)
+                    data = answer.read()
+                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(data), data))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

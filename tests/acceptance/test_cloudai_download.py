@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from acceptance_runs import LoopbackSlurm
-from hub import COMMIT, KEY, OTHER, TOKEN, Hub, answering, running
+from hub import COMMIT, KEY, OTHER, TOKEN, Hub, answering, running, tunnelling
 
 from acceptance.cli import main
 from acceptance.cloudai.download import program
@@ -352,6 +352,16 @@ def test_a_proxy_whose_answer_does_not_end(
     said = capsys.readouterr().err
     assert f"hub.test {words}" in said
     assert len(said) < 400
+
+
+def test_through_a_proxy(hub: Hub, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.files = {"config.json": SMALL}
+    with tunnelling(tmp_path, "hub.test", hub.url) as proxy:
+        monkeypatch.setenv("https_proxy", proxy)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        monkeypatch.setattr(web, "_OPENER", urllib.request.build_opener(web._Redirects, web._Bounded))
+        assert fetch.main([spec(endpoint="https://hub.test", plain=True, folder=str(tmp_path / "x"))]) == 0
+    assert (tmp_path / "x/config.json").read_bytes() == SMALL
 
 
 def test_the_body_of_a_redirect_is_not_read(spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
