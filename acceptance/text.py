@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 
 
@@ -47,3 +48,9 @@ def grid(rows: list[tuple[str, ...]]) -> list[str]:
     """Rows of equal length as lines with aligned columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def complain(message: str) -> None:
+    """Print each line of a message to standard error, after the program's name."""
+    for line in message.split("\n"):
+        print(f"acceptance: {printable(line)}", file=sys.stderr)

@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from acceptance.cloudai.commands import shared_name
+from acceptance.cloudai.template_commands import shared_name
 from slipway.errors import EnvironmentFault, Fault, SettingsError
 from slipway.fsx_throughput import file_system_facts
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES

@@ -1,6 +1,6 @@
 """What AIDynamo runs: CloudAI's own script ai_dynamo.sh, one task a node, with the roles of the nodes as options.
 
-Source: as in commands.py, workloads/ai_dynamo.
+Source: as in template_commands.py, workloads/ai_dynamo.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from acceptance.cloudai.commands import INSTALLED, RESULTS, Command, CommandError, Job, image_of
 from acceptance.cloudai.nemo import repository_name
 from acceptance.cloudai.shell import has_command, lines, word
+from acceptance.cloudai.template_commands import INSTALLED, RESULTS, Command, CommandError, Job, image_of
 from acceptance.cloudai.toml_text import toml_text
 
 HUGGING_FACE = f"{INSTALLED}/huggingface"

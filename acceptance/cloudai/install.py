@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from acceptance.cloudai.commands import cached_name, shared_name
 from acceptance.cloudai.dynamo import REPOSITORY as DYNAMO_REPOSITORY
 from acceptance.cloudai.nemo import RUN_SCRIPT, repository_name
+from acceptance.cloudai.template_commands import cached_name, shared_name
 from acceptance.cloudai.templates import LAUNCHER_REPOSITORY
 from acceptance.command import call
 from acceptance.errors import ExternalError, InputError

@@ -1,6 +1,6 @@
 """What the three templates of JaxToolbox run: paxml in the container, first with a profiler and then measured.
 
-Source: as in commands.py, workloads/jax_toolbox.
+Source: as in template_commands.py, workloads/jax_toolbox.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from acceptance.cloudai.commands import Command, CommandError, Job, image_of, option_words
 from acceptance.cloudai.shell import lines, word, words
+from acceptance.cloudai.template_commands import Command, CommandError, Job, image_of, option_words
 
 _COMMAND = '"${command[@]}"'
 _FIRST = "[[ $SLURM_NODEID == 0 && $SLURM_PROCID == 0 ]]"

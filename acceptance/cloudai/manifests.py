@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acceptance.cloudai.commands import SIMPLE, CommandError, Job
 from acceptance.cloudai.graph import submission_order
 from acceptance.cloudai.hostlist import Nodes
 from acceptance.cloudai.load import System
 from acceptance.cloudai.standalone import NO_SLURM
 from acceptance.cloudai.sweep import points
+from acceptance.cloudai.template_commands import SIMPLE, CommandError, Job
 from acceptance.errors import InputError
 from acceptance.runner.files import new_folder
 from acceptance.scenario.runs import TestRun, TestScenario

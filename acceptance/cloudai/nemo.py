@@ -1,12 +1,15 @@
-"""What NeMoLauncher and NeMoRun run. Source: as in commands.py, workloads/nemo_launcher and workloads/nemo_run."""
+"""What NeMoLauncher and NeMoRun run.
+
+Source: as in template_commands.py, workloads/nemo_launcher and workloads/nemo_run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from acceptance.cloudai.commands import INSTALLED, Command, CommandError, Job, image_of, option_words
 from acceptance.cloudai.shell import lines, word, words
+from acceptance.cloudai.template_commands import INSTALLED, Command, CommandError, Job, image_of, option_words
 from acceptance.cloudai.templates import LAUNCHER_REPOSITORY
 
 RUN_SCRIPT = "cloudai_nemorun.py"  # CloudAI's own, in install_path

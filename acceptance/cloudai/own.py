@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai import forms
-from acceptance.cloudai.commands import Command, Job, image_of, option_words
 from acceptance.cloudai.remarks import NO_VALUE, Remarks, Spot
 from acceptance.cloudai.results import NUMBER, Results, lines_of, missing
 from acceptance.cloudai.schema import VARIABLE
 from acceptance.cloudai.shell import words
+from acceptance.cloudai.template_commands import Command, Job, image_of, option_words
 from acceptance.cloudai.templates import REFUSED, TEMPLATES, Template
 from acceptance.cloudai.toml_file import TomlFile
 from acceptance.limits import Check

@@ -14,7 +14,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from acceptance.cloudai.commands import SIMPLE, Command, CommandError, Job
 from acceptance.cloudai.dynamo import ai_dynamo, dynamo_skips, role_nodes
 from acceptance.cloudai.graph import submission_order
 from acceptance.cloudai.hostlist import GROUP, Nodes, NodesError, choose
@@ -28,6 +27,7 @@ from acceptance.cloudai.standalone import NO_SLURM, on_this_machine, refuse
 from acceptance.cloudai.stored import FILE, StoredJob, StoredPlan, StoredTest
 from acceptance.cloudai.suite import PROGRAMS, suite_test
 from acceptance.cloudai.sweep import points
+from acceptance.cloudai.template_commands import SIMPLE, Command, CommandError, Job
 from acceptance.cloudai.toml_text import toml_text
 from acceptance.errors import InputError
 from acceptance.runner.files import new_folder

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from acceptance import __version__
-from acceptance.cloudai.commands import INSTALLED, RESULTS, Command, Job
 from acceptance.cloudai.nemo import repository_name
 from acceptance.cloudai.shell import batch_value, lines, word, words
+from acceptance.cloudai.template_commands import INSTALLED, RESULTS, Command, Job
 from acceptance.cloudai.time_limit import slurm_time
 from acceptance.scenario.runs import TestDefinition
 

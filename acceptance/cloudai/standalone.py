@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from acceptance.cloudai.commands import CommandError
 from acceptance.cloudai.notes import read_notes
 from acceptance.cloudai.script import LAUNCHER, NOTES, VARIABLES, Step, mounts_of, nsys_of
 from acceptance.cloudai.shell import word, words
 from acceptance.cloudai.stored import StoredJob, read_plan
+from acceptance.cloudai.template_commands import CommandError
 from acceptance.errors import ExternalError, InputError, Interrupted
 from acceptance.runner.campaign import alone_in, now
 from acceptance.runner.follow import JobOutcome, meaning

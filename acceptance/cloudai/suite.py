@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from acceptance.cloudai.commands import Command, CommandError, Job, image_of, option_words
 from acceptance.cloudai.shell import words
+from acceptance.cloudai.template_commands import Command, CommandError, Job, image_of, option_words
 from acceptance.limits import Check
 from acceptance.report.model import Figure
 from acceptance.runner.files import read_plain

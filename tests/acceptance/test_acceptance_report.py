@@ -224,8 +224,8 @@ def test_interrupted_and_broken_pipe_have_their_own_exit_codes(monkeypatch: pyte
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("acceptance.cli._list_tests", interrupted)
-    monkeypatch.setattr("acceptance.cli.load_scenario", lambda path: path)
+    monkeypatch.setattr("acceptance.list_command._list_tests", interrupted)
+    monkeypatch.setattr("acceptance.list_command.load_scenario", lambda path: path)
     assert main(["list", "--scenario", "x"]) == 130
     argv = [sys.executable, "-m", "acceptance", "list", "--json"]
     with subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE) as done:
@@ -416,7 +416,7 @@ def test_what_slurm_refused_is_an_error_of_the_run(tmp_path: Path) -> None:
 def test_a_machine_that_is_no_head_node_says_where_to_run(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("acceptance.cli.SCENARIO_FILE", tmp_path / "acceptance.json")
+    monkeypatch.setattr("acceptance.preparation.SCENARIO_FILE", tmp_path / "acceptance.json")
     assert main([command, "--scenario", str(tmp_path / "acceptance.json")]) == 2
     rule = "does not exist: this machine is not the head node of a cluster, where Slipway puts it"
     hint = "Hint: run it on the head node, or name a file with --scenario FILE"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from acceptance.cli import main
-from acceptance.cloudai import command, plan
-from acceptance.cloudai.commands import cached_name
+from acceptance.cloudai import cli, plan
 from acceptance.cloudai.shell import batch_value, word
+from acceptance.cloudai.template_commands import cached_name
 from acceptance.errors import InputError
 from acceptance.runner.files import new_folder
 
@@ -31,7 +31,7 @@ def dry_run(tmp_path: Path, scenario: Path, *options: str) -> int:
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command.time, "strftime", lambda _: STAMP)
+    monkeypatch.setattr(cli.time, "strftime", lambda _: STAMP)
 
 
 def weekly(tmp_path: Path) -> Path:

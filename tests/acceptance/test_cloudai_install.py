@@ -13,8 +13,8 @@ import pytest
 
 from acceptance.cli import main
 from acceptance.cloudai import install
-from acceptance.cloudai.command import write_scenario
-from acceptance.cloudai.commands import shared_name
+from acceptance.cloudai.cli import write_scenario
+from acceptance.cloudai.template_commands import shared_name
 from acceptance.errors import InputError
 from headnode.containers.images import parse
 

@@ -1,4 +1,7 @@
-"""`acceptance verify-configs`, `convert`, `dry-run`, `install`, `uninstall`, and what `list` prints: without Slurm."""
+"""The command line for CloudAI's files: `verify-configs`, `convert`, `dry-run`, `install`, `uninstall`, `download`.
+
+Also the options of `run` for a scenario, and what `list` prints of one. Only `download` submits jobs here.
+"""
 
 from __future__ import annotations
 
