@@ -5,7 +5,7 @@
     mpirun -np 8 python ddp_tests.py
     python ddp_tests.py                                        (starts torchrun itself, with all GPUs of this machine)
 
-Exit codes: 0 good, or no GPU (skipped); 1 a test failed or a rank did not arrive; 2 wrong use; 3 torch is missing.
+Exit codes: gpusuite/reports.py.
 """
 
 from __future__ import annotations
@@ -162,9 +162,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         rank, sizes, names = find_rank(os.environ), _sizes(arguments), _collectives(arguments.collectives)
         _check_fault(arguments, None if rank.launcher == "none" else rank.world)
     except (LaunchError, ValueError) as error:
-        return reports.wrong_use(str(error))
+        reports.complain(str(error))
+        return reports.EXIT_INPUT
     if arguments.all and arguments.report_name:
-        return reports.wrong_use("--all writes three reports, and --report-name names one. Hint: leave it out")
+        reports.complain("--all writes three reports, and --report-name names one. Hint: leave it out")
+        return reports.EXIT_INPUT
     try:
         gpus = [] if arguments.cpu else find_gpus()
     except CudaError as error:
@@ -176,7 +178,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _check_fault(arguments, max(1, len(gpus)) if rank.launcher == "none" else rank.world)
     except ValueError as error:
-        return reports.wrong_use(str(error))
+        reports.complain(str(error))
+        return reports.EXIT_INPUT
     if reports.unfit():
         return reports.EXIT_ENVIRONMENT
     if rank.launcher == "none" and len(gpus) > 1:

@@ -3,7 +3,7 @@
     srun --ntasks-per-node=1 python gpu_tests.py --report-dir DIR/%N
     python fleet.py DIR
 
-Exit codes: 0 good; 1 a GPU or node failed; 2 wrong use.
+Exit codes: gpusuite/reports.py.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     found, checks = _read(arguments.directory)
     if not arguments.directory.is_dir() or not (found or checks):
-        return reports.wrong_use(f"{arguments.directory}: no report of gpu_tests.py. Hint: run it with --report-dir")
+        reports.complain(f"{arguments.directory}: no report of gpu_tests.py. Hint: run it with --report-dir")
+        return reports.EXIT_INPUT
     if arguments.expect_nodes and len(found) < arguments.expect_nodes:
         nodes = ", ".join(sorted(found))
         message = f"{len(found)} nodes have a report, expected {arguments.expect_nodes}: {nodes}"

@@ -2,7 +2,7 @@
 
     python gpu_tests.py --quick
 
-Exit codes: 0 good, or no GPU (all tests are skipped); 1 a GPU failed; 2 wrong use; 3 torch is missing.
+Exit codes: gpusuite/reports.py.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         stages = _stages(arguments.stages)
         fault = fault_of(arguments.inject, stages) if arguments.inject else None
     except ValueError as error:
-        return reports.wrong_use(str(error))
+        reports.complain(str(error))
+        return reports.EXIT_INPUT
     run = Run(arguments, [])
     _print_environment(run)
     try:
@@ -104,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         fault = fault_of(arguments.inject, stages, len(run.gpus)) if run.gpus and fault else fault
     except ValueError as error:
-        return reports.wrong_use(str(error))
+        reports.complain(str(error))
+        return reports.EXIT_INPUT
     run.checks += _enough(len(run.gpus), arguments.expect_gpus)
     if run.gpus and reports.unfit():
         return reports.EXIT_ENVIRONMENT

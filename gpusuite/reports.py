@@ -1,4 +1,14 @@
-"""What each program prints and writes: lines with a prefix, a JSON file, the result and the exit code."""
+"""What each program prints and writes: lines with a prefix, a JSON file, the result and the exit code.
+
+Exit codes of every program:
+  0    good, or skipped: there is no GPU
+  1    a test failed, a rank did not arrive, data were wrong, or something was slower than asked for
+  2    wrong use
+  3    torch, NumPy or a place for temporary files is missing where it is needed, or no report could be written
+  130  interrupted (Ctrl-C)
+  141  the program that read the output through a pipe has ended
+  143  ended by SIGTERM
+"""
 
 from __future__ import annotations
 
@@ -67,7 +77,7 @@ def run(main: Callable[[], int]) -> int:
     try:
         return main()
     except KeyboardInterrupt:
-        print("gpusuite: interrupted", file=sys.stderr)
+        complain("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -78,12 +88,12 @@ def unfit() -> int:
     """Return exit code 3, and print why, where torch, NumPy or a place for temporary files is missing; else 0."""
     for name in ("torch", "numpy"):
         if importlib.util.find_spec(name) is None:
-            wrong_use(f"{sys.executable} has no {name}. Hint: run in an image with torch and NumPy")
+            complain(f"{sys.executable} has no {name}. Hint: run in an image with torch and NumPy")
             return EXIT_ENVIRONMENT
     try:
         tempfile.gettempdir()
     except FileNotFoundError:  # a container whose root is read-only
-        wrong_use("no directory for temporary files can be written. Hint: docker run --tmpfs /tmp, or set TMPDIR")
+        complain("no directory for temporary files can be written. Hint: docker run --tmpfs /tmp, or set TMPDIR")
         return EXIT_ENVIRONMENT
     return EXIT_GOOD
 
@@ -130,7 +140,7 @@ def write(directory: Path | None, name: str, report: Mapping[str, Any]) -> bool:
         part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         part.replace(path)
     except OSError as error:
-        print(f"gpusuite: {path}: {error.strerror}. Hint: give a directory that can be written", file=sys.stderr)
+        complain(f"{path}: {error.strerror}. Hint: give a directory that can be written")
         return False
     say("REPORT", str(path))
     return True
@@ -145,7 +155,6 @@ def result(failures: Sequence[str], skipped: str = "") -> int:
     return EXIT_GOOD
 
 
-def wrong_use(text: str) -> int:
-    """Print a fault of the command line or of the machine's software; returns exit code 2."""
+def complain(text: str) -> None:
+    """Print a fault of the command line or of the machine."""
     print(f"gpusuite: {text}", file=sys.stderr)
-    return EXIT_INPUT

@@ -2,7 +2,7 @@
 
     python run_all_tests.py --quick --report-dir reports
 
-Exit codes: 0 good, or no GPU (skipped); 1 a test failed; 2 wrong use; 3 torch is missing.
+Exit codes: gpusuite/reports.py.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.inject:
             fault_of(arguments.inject, list(STAGES), len(gpus) or None)
     except ValueError as error:
-        return reports.wrong_use(str(error))
+        reports.complain(str(error))
+        return reports.EXIT_INPUT
     except CudaError as error:
         return reports.result([f"{reports.node_name()}: {error}"])
     if not gpus and not arguments.expect_gpus and not arguments.storage_dir:

@@ -3,7 +3,7 @@
     python storage_tests.py --directory /fsx/checkpoints --directory /scratch
     srun --ntasks-per-node=1 python storage_tests.py --directory /fsx/checkpoints     (all nodes at once)
 
-Needs neither a GPU nor torch. Exit codes: 0 good; 1 wrong data, or slower than asked for; 2 wrong use; 3 no report.
+Needs neither a GPU nor torch. Exit codes: gpusuite/reports.py.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for directory in arguments.directory:
             _check_space(directory, arguments.threads * _blocks(size, arguments.threads) * BLOCK)
     except (ValueError, OSError) as error:
-        return reports.wrong_use(str(error))
+        reports.complain(str(error))
+        return reports.EXIT_INPUT
     results, checks = {}, []
     for directory in arguments.directory:
         try:

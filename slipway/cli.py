@@ -306,7 +306,7 @@ def policy_deploy(
 ) -> int:
     """Print the IAM policy of the person or the pipeline that deploys and deletes the cluster."""
     from slipway.deploy_policy import deployer_policy, execution_policy
-    from slipway.handlers import reasons
+    from slipway.execution_actions import reasons
 
     if with_reasons:
         explained = reasons(load_settings(file))

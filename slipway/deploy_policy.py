@@ -4,7 +4,7 @@
 makes the resources with the bootstrap's executing role. The second policy is that role's, for
 `cdk bootstrap --cloudformation-execution-policies ARN`; without one it may do everything (AdministratorAccess).
 
-Every action has its reason in slipway/handlers.py. Sources of the rest: the CDK's bootstrap template;
+Every action has its reason in slipway/execution_actions.py. Sources of the rest: the CDK's bootstrap template;
 aws-parallelcluster, cloudformation/custom_resource/cluster.yaml, for what its provider's stack makes.
 """
 
@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from slipway.aws.policy import allow, document
-from slipway.handlers import reasons
+from slipway.execution_actions import reasons
 from slipway.preflight.bootstrap import QUALIFIER
 from slipway.regions import partition
 from slipway.settings import Settings

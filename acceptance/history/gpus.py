@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from acceptance.history.significance import MOST_RUNS
+from acceptance.history.significance import TREND_RUNS
 from acceptance.history.trend import Step, step
 from acceptance.limits import GOOD_RUNS, middle
 from acceptance.report.gpus_model import GpuBaseline, SuiteReport
 from acceptance.report.model import Report
 
-LEAST_DROP = 0.03  # Llama 3's report: the heat of the day alone makes 1 to 2 %
+GPU_DROP = 0.03  # Llama 3's report: the heat of the day alone makes 1 to 2 %
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def insert_gpus(connection: sqlite3.Connection, cluster: str, run_id: str, suite
                 SELECT 1 FROM gpu_figures g WHERE g.cluster = r.cluster AND g.run_id = r.run_id)
             ORDER BY r.started DESC, r.run_id DESC LIMIT ?)
     """
-    connection.execute(text, (cluster, cluster, MOST_RUNS))
+    connection.execute(text, (cluster, cluster, TREND_RUNS))
 
 
 def gpu_series(connection: sqlite3.Connection, cluster: str | None) -> dict[GpuKind, list[GpuPoint]]:
@@ -107,7 +107,7 @@ def gpu_baselines(connection: sqlite3.Connection, report: Report) -> list[GpuBas
 def gpu_trends(found: Mapping[GpuKind, Sequence[GpuPoint]]) -> list[GpuTrend]:
     """Judge every figure of every GPU, the largest loss first. The chance of a false alarm is kept over all of them."""
     judged = [
-        GpuTrend(kind, tuple(points), step([one.value for one in points], len(found), LEAST_DROP))
+        GpuTrend(kind, tuple(points), step([one.value for one in points], len(found), GPU_DROP))
         for kind, points in found.items()
     ]
     return sorted(judged, key=lambda one: (one.step.verdict != "degraded", one.step.change or 0.0, one.kind.name))

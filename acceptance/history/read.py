@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acceptance.history.store import setup_text
-from acceptance.limits import GOOD_RUNS, MOST_RUNS, middle
+from acceptance.limits import BASELINE_RUNS, GOOD_RUNS, middle
 from acceptance.scenario.model import Baseline, Scenario
 
 
@@ -70,7 +70,7 @@ def baselines(connection: sqlite3.Connection, scenario: Scenario) -> tuple[Basel
 
 def baseline_of(kind: Kind, points: Sequence[Point]) -> Baseline | None:
     """Median and MAD of the last good runs; None while there are fewer than three."""
-    good = [point for point in points if point.good][-MOST_RUNS:]
+    good = [point for point in points if point.good][-BASELINE_RUNS:]
     if len({point.run_id for point in good}) < GOOD_RUNS:
         return None
     level, mad = middle([point.gb_per_s for point in good])

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 ALPHA = 0.01  # chance of calling a healthy cluster degraded, over all series of one report together
 LEAST = 3  # runs on each side of the point
-MOST_RUNS = 24  # the last ones are looked at
+TREND_RUNS = 24  # the last ones are looked at
 
 
 def lowest_step(values: Sequence[float]) -> tuple[int, float]:
@@ -34,7 +34,7 @@ def lowest_step(values: Sequence[float]) -> tuple[int, float]:
 def runs_needed(alpha: float) -> int:
     """How many runs it takes at least until a step, at the point where it is seen best, can have p <= alpha."""
     count = 2 * LEAST
-    while count < MOST_RUNS and lowest_step([1.0] * (count - count // 2) + [0.0] * (count // 2))[1] > alpha:
+    while count < TREND_RUNS and lowest_step([1.0] * (count - count // 2) + [0.0] * (count // 2))[1] > alpha:
         count += 1
     return count
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from acceptance.history.gpus import GpuTrend
 from acceptance.history.read import baseline_of
-from acceptance.history.significance import ALPHA, MOST_RUNS
-from acceptance.history.trend import LEAST_DROP, Difference, Step, Trend
+from acceptance.history.significance import ALPHA, TREND_RUNS
+from acceptance.history.trend import BUSBW_DROP, Difference, Step, Trend
 from acceptance.text import gb_text, grid, plural, printable, size_text
 
 _MOST_LINES = 20
@@ -23,10 +23,10 @@ def history_text(
     lines += _gpus(gpus) if gpus else []
     lines += [
         "",
-        f"change: of the last {MOST_RUNS} runs, split where the later ones are lowest, those against the earlier",
+        f"change: of the last {TREND_RUNS} runs, split where the later ones are lowest, those against the earlier",
     ]
     lines += [
-        f"(medians). Degraded: at least {LEAST_DROP * 100:.0f} % lower (GPUs: 3 %), and p <= {ALPHA:g} (exact rank"
+        f"(medians). Degraded: at least {BUSBW_DROP * 100:.0f} % lower (GPUs: 3 %), and p <= {ALPHA:g} (exact rank"
     ]
     lines += ["test, corrected for all points and series)."]
     every = [*(trend.step for trend in shown), *(trend.step for trend in gpus)]

@@ -8,10 +8,10 @@ from statistics import median
 from typing import Any
 
 from acceptance.history.read import Kind, Point, baseline_of
-from acceptance.history.significance import ALPHA, LEAST, MOST_RUNS, lowest_step, runs_needed
+from acceptance.history.significance import ALPHA, LEAST, TREND_RUNS, lowest_step, runs_needed
 from acceptance.limits import spread
 
-LEAST_DROP = 0.01  # of the median: less than healthy runs differ by is no degradation, however significant
+BUSBW_DROP = 0.01  # of the median: less than healthy runs differ by is no degradation, however significant
 _PAIR_SIGMAS = 3 * 2**0.5  # the difference of two single values spreads by the root of two more than one
 
 
@@ -63,7 +63,7 @@ def trends(found: dict[Kind, list[Point]]) -> list[Trend]:
     shown = [kind for kind in found if _worth_showing(kind, found)]
     shown.sort(key=lambda kind: (kind.instance_type, kind.collective, kind.nodes, kind.setup, kind.size_bytes))
     values = {kind: [point.gb_per_s for point in found[kind]] for kind in shown}
-    return [Trend(kind, tuple(found[kind]), step(values[kind], len(shown), LEAST_DROP)) for kind in shown]
+    return [Trend(kind, tuple(found[kind]), step(values[kind], len(shown), BUSBW_DROP)) for kind in shown]
 
 
 def _worth_showing(kind: Kind, found: dict[Kind, list[Point]]) -> bool:
@@ -77,7 +77,7 @@ def _sweep(kind: Kind) -> tuple[object, ...]:
 
 def step(values: Sequence[float], tests: int, least_drop: float) -> Step:
     """Judge one series, oldest value first. tests: how many series the chance of a false alarm is shared by."""
-    needed, values = runs_needed(ALPHA / tests), values[-MOST_RUNS:]
+    needed, values = runs_needed(ALPHA / tests), values[-TREND_RUNS:]
     if len(values) < 2 * LEAST:
         return Step("too few runs", needed)
     later, p = lowest_step(values)

@@ -9,7 +9,7 @@ from acceptance.scenario.model import Baseline, Limit
 from acceptance.text import gb_text, plural
 
 GOOD_RUNS = 3  # runs that make a baseline
-MOST_RUNS = 20  # the last ones count
+BASELINE_RUNS = 20  # the last ones count
 MAD_TO_SIGMA = 1.4826  # of a normal distribution
 LEAST_SPREAD = 0.01  # of the median; healthy clusters spread by 0.3 % (one node) to 0.6 % (pairs), too few runs by less
 WARN_SIGMAS, FAIL_SIGMAS = 3.0, 6.0

@@ -8,8 +8,8 @@ docs/acceptance.md has the formula and the figures that the shares rest on.
 
 from __future__ import annotations
 
+from acceptance.limits.card_bandwidth import ONCE, network_limit
 from acceptance.limits.data import NetworkCards, Shares, expected_shares, network_cards, pcie_gb_per_s
-from acceptance.limits.throughput import ONCE, network_limit
 from acceptance.scenario.model import Limit, Scenario
 from acceptance.text import gb_text
 

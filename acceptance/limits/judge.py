@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from acceptance.limits.bandwidth import measured_busbw
 from acceptance.limits.baseline import baseline_limit
+from acceptance.limits.card_bandwidth import network_limit
 from acceptance.limits.check import Check
 from acceptance.limits.data import Reference, known_limits, measured_by_others, network_cards
 from acceptance.limits.derived import BASIS
 from acceptance.limits.lookup import find_limits
 from acceptance.limits.soundness import sound
-from acceptance.limits.throughput import network_limit
 from acceptance.nccl.model import Log, Row, Table
 from acceptance.scenario.model import Baseline, Limit, Scenario, Test
 from acceptance.text import gb_text, plural, size_text

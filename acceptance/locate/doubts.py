@@ -11,9 +11,9 @@ from acceptance.locate.common import Common
 from acceptance.locate.measurements import CONFIRMATIONS, SURE, Measurements
 from acceptance.locate.model import Result
 
-_ALIKE = 1.08  # ratio of two bandwidths that may have the same cause
+_SAME_CAUSE = 1.08  # ratio of two bandwidths that may have the same cause
 _SAME_KIND = 1.04  # the same for the nodes of one kind: a generation, a driver, a switch
-MILD = 0.85  # share of the healthy level: two nodes that lose less than 15 %, and the same, are likely of one kind
+MILD_KIND = 0.85  # share of the healthy level: two nodes that lose less than 15 %, and the same, are likely of one kind
 _SHARE_OF_KIND = 0.16  # of the fleet
 
 
@@ -34,7 +34,7 @@ class Candidate:
     def like(self, other: Candidate) -> bool:
         """Whether two nodes may be slow, or fail, for the same reason."""
         low, high = sorted((self.value, other.value))
-        return low * _ALIKE >= high if low else not high and self.pairs[0].outcome == other.pairs[0].outcome
+        return low * _SAME_CAUSE >= high if low else not high and self.pairs[0].outcome == other.pairs[0].outcome
 
 
 def kind_of_nodes(
@@ -56,7 +56,7 @@ def kind_of_nodes(
     failing = [one for one in candidates if not one.value]
     if len(failing) * 2 >= count:
         best = failing
-    mild = bool(best) and best[0].value >= MILD * level
+    mild = bool(best) and best[0].value >= MILD_KIND * level
     nodes = [one.node for one in best]
     if mild:
         nodes += [node for node, top in fine if top <= best[0].value * _SAME_KIND]
@@ -142,7 +142,7 @@ class Court:
         if self.split or self.common.untried(partners):
             yield "nodes that are good with others are bad with each other: it may be on an island of the network"
         level = self.measured.bounds[one.proofs[0].comparable].level
-        if one.value >= MILD * level and any(True for _ in self.common.as_bad(one.proofs[0])):
+        if one.value >= MILD_KIND * level and any(True for _ in self.common.as_bad(one.proofs[0])):
             yield "good nodes are as slow with each other: the cause may be the same, and not this node"
         if 2 * len(good) <= self.fit:
             yield f"only {len(good)} of {self.fit} nodes have a good pair: too few to accuse others"

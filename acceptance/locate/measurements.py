@@ -12,8 +12,8 @@ from acceptance.locate.model import Comparable, Fleet, Result, Rules
 
 CONFIRMATIONS = 2  # different nodes known to be good that a node must be bad with; bad runs of a link or a switch
 SURE = 3  # bad runs that it takes to accuse a node or a link: two happen by chance in a large fleet
-_MILD = 0.75  # share of the healthy level: a loss of less than a quarter may be chance, unless each run is alike
-_ALIKE = 1.03  # five times what pairs spread
+_PLAIN_LOSS = 0.75  # share of the healthy level: a loss of less than a quarter may be chance, unless each run is alike
+_RUNS_ALIKE = 1.03  # five times what pairs spread
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Measurements:
         if len(bad) != SURE:
             return len(bad) > SURE
         shares = [result.value / (self.bounds[result.comparable].level or 1.0) for result in bad]
-        return min(shares) < _MILD or max(shares) <= _ALIKE * min(shares)
+        return min(shares) < _PLAIN_LOSS or max(shares) <= _RUNS_ALIKE * min(shares)
 
     def severe(self, bad: Result) -> bool:
         """Whether a bad run loses more than chance takes from a good one."""
-        return bad.value < _MILD * self.bounds[bad.comparable].level
+        return bad.value < _PLAIN_LOSS * self.bounds[bad.comparable].level
 
     def bound(self, result: Result) -> float:
         """The bus bandwidth in GB/s that this result is compared with."""

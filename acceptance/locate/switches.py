@@ -10,7 +10,7 @@ from acceptance.locate.measurements import CONFIRMATIONS, Measurements
 from acceptance.locate.model import Result
 
 GROUP_PROOFS = 3  # bad results, of different nodes, that it takes to accuse a switch
-_ALIKE = 1.08  # a slow switch slows all its nodes alike: the largest ratio of the best to the others
+_NODES_ALIKE = 1.08  # a slow switch slows all its nodes alike: the largest ratio of the best to the others
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Switches:
     def _as_its_switch(self, value: float, group: str | None, collective: str) -> bool:
         """Whether a bandwidth is that of a switch that slows all its nodes; if that was not measured, it may be."""
         level = self.inside_level.get((collective, group))
-        return group in self.inside if level is None else value * _ALIKE >= level
+        return group in self.inside if level is None else value * _NODES_ALIKE >= level
 
     def represents(self, node: str, collective: str) -> bool:
         """Whether a node is as slow as all nodes of its switch, which may be the cause: then a few represent all."""
@@ -93,13 +93,13 @@ def _judge_inside(switches: Switches, group: str, collective: str, nodes: list[s
     proofs = {node: measured.against_good(node, collective) for node in nodes}
     best = {node: max(result.value for result in some) for node, some in proofs.items() if some}
     top = max(best.values(), default=0.0)
-    alike = [node for node, value in best.items() if value > 0 and value * _ALIKE >= top]
+    alike = [node for node, value in best.items() if value > 0 and value * _NODES_ALIKE >= top]
     if len(alike) < 2 or 2 * len(alike) < len(best):
         return
     level = switches.inside_level[collective, group] = median(best[node] for node in alike)
     among = set(alike)
     met = [r.value for pair, some in measured.met[collective].items() if pair <= among for r in some]
-    if not level / _ALIKE <= max(met, default=0.0) <= level * _ALIKE:
+    if not level / _NODES_ALIKE <= max(met, default=0.0) <= level * _NODES_ALIKE:
         switches.unmet[collective, group] = alike
         return
     twice = sum(len(proofs[node]) >= CONFIRMATIONS for node in alike)

@@ -15,7 +15,7 @@ from acceptance.cli import main
 from acceptance.errors import InputError
 from acceptance.history import keep_gpu_baselines, metrics, remember
 from acceptance.history.gpus import gpu_series, insert_gpus
-from acceptance.history.significance import MOST_RUNS
+from acceptance.history.significance import TREND_RUNS
 from acceptance.history.store import insert, reading, writing
 from acceptance.report import Report, build_report, write_report
 from acceptance.report.gpus import GPU_BASELINES, SUITE, add_suite
@@ -108,8 +108,8 @@ def test_degradation_and_bounded_size(tmp_path: Path, capsys: pytest.CaptureFixt
     one = next(figure for figure in report.gpus.figures if figure.metric == METRIC)
     history = tmp_path / "history.sqlite"
     with writing(history) as connection:
-        for number in range(MOST_RUNS + 6):
-            value = NORMAL * (1 + number / 1e7) * (0.95 if number >= MOST_RUNS else 1)
+        for number in range(TREND_RUNS + 6):
+            value = NORMAL * (1 + number / 1e7) * (0.95 if number >= TREND_RUNS else 1)
             started = f"2026-12-{number + 1:02d}T06:00:00Z"
             run = replace(report, run_id=f"run-{number:02d}", started=started)
             insert(connection, run, "{}")
@@ -117,7 +117,7 @@ def test_degradation_and_bounded_size(tmp_path: Path, capsys: pytest.CaptureFixt
             insert_gpus(connection, "ml", run.run_id, suite)
     with reading(history) as connection:
         (points,) = gpu_series(connection, "ml").values()
-    assert [point.run_id for point in points] == [f"run-{number:02d}" for number in range(6, MOST_RUNS + 6)]
+    assert [point.run_id for point in points] == [f"run-{number:02d}" for number in range(6, TREND_RUNS + 6)]
     assert main(["history", "--output", str(tmp_path)]) == 1
     where = f"gpu-1 gpu 0, {recorded()['gpus'][0]['uuid']}"
     words = f"    {METRIC} of {where}: degraded since run run-24 (2026-12-25T06:00:00Z): "

@@ -200,7 +200,7 @@ def test_a_failed_gate_skips_test_and_hook_and_ends_the_scenario(tmp_path: Path)
     assert code == 1
     assert "pre_test quick_ring failed: the test and post_test are skipped" in errors
     assert sum(call.startswith("all_reduce_perf_mpi") for call in calls) == 1
-    assert calls[-1] == "scancel 102 103 104"  # job_status_check; not itself
+    assert calls[-1] == "scancel 104 103 102"  # job_status_check; not itself
     assert sorted(path.name for path in (folder / "ended").iterdir()) == ["102", "103", "104"]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slipway.deploy_policy import ARTIFACTS, execution_policy
-from slipway.handlers import HANDLERS, other_source, reasons
+from slipway.execution_actions import HANDLERS, other_source, reasons
 from slipway.preflight.actions import PROVIDER, RESOURCES
 from slipway.settings import load_settings
 from tests.stacks.assembly import EXAMPLES, ROOT

@@ -1,4 +1,4 @@
-"""The normalised check: how much of the network cards' rate a collective used, whatever the size of the cluster. Pure.
+"""Bandwidth through the network cards: the share of their rate that a collective used, for any number of nodes. Pure.
 
 With k nodes of g GPUs, n = k g, an all_reduce, all_gather or reduce_scatter moves at least busbw x (k-1)/(n-1) through
 each GPU's share of its node's network cards, an alltoall g times that. Below 40 % of the share's rate separated each
