@@ -27,11 +27,12 @@ from slipway.errors import EnvironmentFault, Fault, SettingsError
 from slipway.fsx_throughput import file_system_facts
 from slipway.instances import COMPUTE_CAPABILITIES, INSTANCE_TYPES
 from slipway.places import ACCEPTANCE, FILES
-from slipway.settings import PARALLELCLUSTER_VERSION, Settings
+from slipway.settings import FSX_MOUNT, PARALLELCLUSTER_VERSION, Settings
 from slipway.settings.rules.acceptance import WARM_UP
 from slipway.settings.rules.scenario import SCENARIO_SHARE
 from slipway.settings.rules.software import BUILD_SHARE
-from slipway.settings.scenario import FSX_MOUNT, cloudai_system, has_pyxis, read_user_scenario
+from slipway.settings.scenario import read_user_scenario
+from slipway.settings.scenario_fit import cloudai_system, has_pyxis
 
 NODE_DIRECTORIES = ("nodes", "headnode", "compute", "templates", "gpusuite")
 LIBRARIES = ("jinja2", "markupsafe", "tomli")

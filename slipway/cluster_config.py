@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from slipway.settings import PARALLELCLUSTER_VERSION, Iam, Mount, Queue, Script, Settings, Slurm
+from slipway.settings import FSX_MOUNT, PARALLELCLUSTER_VERSION, Iam, Mount, Queue, Script, Settings, Slurm
 
 TEMPLATES = f"parallelcluster/{PARALLELCLUSTER_VERSION}/templates"
 PROVIDER_TEMPLATE = f"{TEMPLATES}/custom_resource/cluster.yaml"
@@ -246,7 +246,7 @@ def _shared_storage(settings: Settings, facts: ClusterFacts) -> list[dict[str, A
         {
             "Name": "fsx",
             "StorageType": "FsxLustre",
-            "MountDir": "/fsx",
+            "MountDir": FSX_MOUNT,
             "FsxLustreSettings": {"FileSystemId": facts.file_system_id},
         }
     ]

@@ -30,7 +30,8 @@ from slipway.keeper import ENGINE_LOG, Keeper, in_background
 from slipway.machine import ENGINE_PYTHON, NAMESPACES, missing_parts, search_path
 from slipway.places import CHECKOUT, FILES, PACKAGES
 from slipway.settings import Settings, examine_source
-from slipway.settings.scenario import misfits, read_user_scenario
+from slipway.settings.scenario import read_user_scenario
+from slipway.settings.scenario_fit import misfits
 from slipway.settings.source import read_source
 from slipway.settings.write import set_at
 from slipway.text import visible

@@ -11,7 +11,8 @@ from slipway.bundle import acceptance_scenario, gpu_image, scenario_files
 from slipway.errors import EXIT_GOOD, UsageError
 from slipway.files import write_folder
 from slipway.settings import Settings, load_settings
-from slipway.settings.scenario import cloudai_system, on_cluster
+from slipway.settings.scenario import on_cluster
+from slipway.settings.scenario_fit import cloudai_system
 
 MARK = "# Written by slipway export cloudai. Its --force replaces a folder of such files.\n"  # of each file
 EXAMPLE_IMAGE = "nvcr.io/nvidia/pytorch:24.02-py3"

@@ -15,7 +15,7 @@ from slipway.cluster_config import CAPACITY_TYPES, MOUNT_KINDS, NOBODY, cluster_
 from slipway.exchange.ledger import Fate, Ledger
 from slipway.exchange.pcluster_file import Configuration, is_placeholder, knowledge, pattern, spell
 from slipway.instances import INSTANCE_TYPES
-from slipway.settings import Settings
+from slipway.settings import FSX_MOUNT, Settings
 from slipway.settings.source import Place
 from slipway.settings.write import get_at, set_at
 
@@ -400,7 +400,7 @@ def _mount_directory(part: dict[str, Any]) -> str:
 def _main_file_system(parts: Sequence[tuple[Place, dict[str, Any]]]) -> Place | None:
     """Return the path of the FSx for Lustre at /fsx; without one, of the first that ParallelCluster would make."""
     lustre = [(path, part) for path, part in parts if part.get("StorageType") == "FsxLustre"]
-    at_place = [path for path, part in lustre if _mount_directory(part) == "/fsx"]
+    at_place = [path for path, part in lustre if _mount_directory(part) == FSX_MOUNT]
     managed = [path for path, part in lustre if get_at(part, ("FsxLustreSettings", "FileSystemId")) is None]
     return next(iter((*at_place, *managed)), None)
 
@@ -408,7 +408,7 @@ def _main_file_system(parts: Sequence[tuple[Place, dict[str, Any]]]) -> Place | 
 def _fsx(t: Translation, path: Place, part: dict[str, Any]) -> None:
     fsx: Place = ("storage", "fsx")
     t.imply((*path, "StorageType"), "Slipway's file system is FSx for Lustre")
-    if _mount_directory(part) == "/fsx":
+    if _mount_directory(part) == FSX_MOUNT:
         t.imply((*path, "MountDir"), "Slipway mounts it there")
     else:
         t.drop((*path, "MountDir"), "Slipway mounts its file system at /fsx")

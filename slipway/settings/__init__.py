@@ -16,6 +16,7 @@ From bottom to top; a module imports only those above it in this list:
 from slipway.settings.check import Examination, examine, examine_source, load_settings
 from slipway.settings.forms import PRIVATE_RANGES, SIZE_UNITS
 from slipway.settings.model import (
+    FSX_MOUNT,
     PARALLELCLUSTER_VERSION,
     RESULTS_PREFIX,
     Association,
@@ -34,6 +35,7 @@ from slipway.settings.model import (
 )
 
 __all__ = [
+    "FSX_MOUNT",
     "PARALLELCLUSTER_VERSION",
     "PRIVATE_RANGES",
     "RESULTS_PREFIX",

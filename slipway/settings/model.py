@@ -69,6 +69,8 @@ from slipway.settings.source import Place
 PARALLELCLUSTER_VERSION = "3.16.1"
 """The ParallelCluster release that the cluster configuration, the provider template and the images are made for."""
 
+FSX_MOUNT = "/fsx"  # where every node has the FSx for Lustre file system
+
 RESULTS_PREFIX = "acceptance/"
 """Where in the bucket the head node writes the reports of acceptance."""
 

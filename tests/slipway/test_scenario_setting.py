@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from acceptance import cli
+from acceptance import cli, preparation
 from acceptance.cloudai.load import folders_of
 from acceptance.errors import AcceptanceError
 from acceptance.scenario import check_scenario
@@ -24,7 +24,8 @@ from slipway.files import write_folder
 from slipway.rehearse import Rehearsal, _copy_of, _settings_of
 from slipway.settings import Settings, examine, load_settings
 from slipway.settings.rules import scenario as rules
-from slipway.settings.scenario import longest_s, read_user_scenario
+from slipway.settings.scenario import read_user_scenario
+from slipway.settings.scenario_fit import longest_s
 from tests.cloudai_toml import bash, bash_file
 
 HEAD = """\
@@ -227,8 +228,8 @@ def head(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def started(self: Any, *_: Any) -> None:
         raise AcceptanceError(f"no Slurm here: {type(self).__name__}")
 
-    monkeypatch.setattr(cli.ScenarioRun, "run", started)
-    monkeypatch.setattr(cli.Campaign, "run", started)
+    monkeypatch.setattr(preparation.ScenarioRun, "run", started)
+    monkeypatch.setattr(preparation.Campaign, "run", started)
     return tmp_path / "current"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from slipway.places import ACCEPTANCE
 from slipway.settings.model import Queue, Settings
 from slipway.settings.rules.rule import COUNT_KEYS, Finding, rule, warning
-from slipway.settings.scenario import has_pyxis
+from slipway.settings.scenario_fit import has_pyxis
 from slipway.text import plural
 
 LIMITS_FILE = ACCEPTANCE / "limits/limits.json"

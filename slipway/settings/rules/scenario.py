@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from slipway.settings.model import Settings
 from slipway.settings.rules.rule import COUNT_KEYS, Finding, rule, warning
-from slipway.settings.scenario import UserScenario, longest_s, misfits, on_cluster, read_user_scenario
+from slipway.settings.scenario import UserScenario, on_cluster, read_user_scenario
+from slipway.settings.scenario_fit import longest_s, misfits
 from slipway.text import plural
 
 PLACE = ("acceptance", "scenario")

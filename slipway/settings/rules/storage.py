@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from slipway.settings.model import Settings
+from slipway.settings.model import FSX_MOUNT, Settings
 from slipway.settings.rules.rule import COUNT_KEYS, PCLUSTER, Finding, rule, warning
 from slipway.settings.source import Place
 
@@ -230,7 +230,7 @@ def mount_reserved(s: Settings) -> Iterator[Finding]:
     across=True,
 )
 def mount_overlap(s: Settings) -> Iterator[Finding]:
-    taken = ["/fsx"]
+    taken = [FSX_MOUNT]
     if s.storage.home.kind == "ebs":
         taken.append("/home")
     if any(queue.instance.nvme_gb for queue in s.queues):
@@ -249,7 +249,7 @@ def mount_overlap(s: Settings) -> Iterator[Finding]:
     across=True,
 )
 def mount_twice(s: Settings) -> Iterator[Finding]:
-    seen = {s.storage.fsx.file_system_id: "/fsx"}
+    seen = {s.storage.fsx.file_system_id: FSX_MOUNT}
     for index, mount in enumerate(s.storage.mounts):
         if mount.id in seen:
             yield (*MOUNTS, index, "id"), f"is mounted at {seen[mount.id]} already", "mount a file system once"
