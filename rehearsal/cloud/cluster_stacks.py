@@ -15,7 +15,7 @@ import uuid
 from rehearsal.cloud.errors import ResourceFailed, StackNotFound
 from rehearsal.cloud.model import ResourceRequest
 from rehearsal.cloud.stack import StackOptions
-from rehearsal.cloud.stacks import StackEngine
+from rehearsal.cloud.stack_engine import StackEngine
 
 _TEMPLATE = '{"Resources": {"HeadNode": {"Type": "AWS::CloudFormation::WaitConditionHandle"}}}'
 _DELETE_TIMEOUT_S = 60.0

@@ -33,7 +33,7 @@ from rehearsal.cloud.seed import Seed, plant
 from rehearsal.cloud.services import NestedStack, service_types
 from rehearsal.cloud.ssm import AGENT_ACTIONS, CommandService, Runner
 from rehearsal.cloud.stack import Stack
-from rehearsal.cloud.stacks import StackEngine
+from rehearsal.cloud.stack_engine import StackEngine
 from rehearsal.cloud.storage import storage_types
 from rehearsal.cloud.verify import check_assembly, find_tracebacks
 from rehearsal.permissions.authority import Authority, Credentials, Denied, acting

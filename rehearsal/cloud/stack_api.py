@@ -18,7 +18,7 @@ from rehearsal.cloud import template
 from rehearsal.cloud.errors import ResourceFailed, StackAlreadyExists, TemplateInvalid
 from rehearsal.cloud.model import CloudEvent, Resource
 from rehearsal.cloud.stack import Stack, StackOptions
-from rehearsal.cloud.stacks import StackEngine
+from rehearsal.cloud.stack_engine import StackEngine
 from rehearsal.permissions.calls import access_key_of
 
 _REFUSED = (

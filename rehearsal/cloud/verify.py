@@ -14,7 +14,7 @@ from typing import Any
 from rehearsal.cloud.errors import CloudError, StackNotFound
 from rehearsal.cloud.model import STACK_TYPE
 from rehearsal.cloud.stack import Stack
-from rehearsal.cloud.stacks import StackEngine
+from rehearsal.cloud.stack_engine import StackEngine
 
 _GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _TRACEBACK = "Traceback (most recent call last)"
