@@ -17,8 +17,8 @@ from moto.ssm.models import ssm_backends
 
 from rehearsal.cloud import template
 from rehearsal.cloud.clients import Clients
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ACCOUNT, PARTITION
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ACCOUNT, PARTITION
 from slipway.places import FILES
 
 QUALIFIER = "hnb659fds"

@@ -17,9 +17,9 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.responses.instances import InstanceResponse
 
 from rehearsal.cloud.clients import Clients
-from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
 from rehearsal.cloud.network import ApiType
 from rehearsal.cloud.topology import describe_instance_topology
+from rehearsal.cloud_model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
 
 NOT_STARTED = ("scheduled", "payment-pending")
 

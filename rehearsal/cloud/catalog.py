@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 
-from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult, ResourceType
+from rehearsal.cloud_model import ACCOUNT, ResourceRequest, ResourceResult, ResourceType
 
 #: Accepted and recorded, with the reason why nothing more is needed here.
 RECORDED: Mapping[str, str] = {

@@ -11,7 +11,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
 
-from rehearsal.cloud.errors import ResourceFailed
+from rehearsal.cloud_errors import ResourceFailed
 
 #: The rehearsal's own key: AWS itself, and what made the account before the deployment. IAM does not evaluate it.
 ACCESS_KEY = "rehearsal"

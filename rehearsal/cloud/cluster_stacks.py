@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 import uuid
 
-from rehearsal.cloud.errors import ResourceFailed, StackNotFound
-from rehearsal.cloud.model import ResourceRequest
 from rehearsal.cloud.stack import StackOptions
 from rehearsal.cloud.stack_engine import StackEngine
+from rehearsal.cloud_errors import ResourceFailed, StackNotFound
+from rehearsal.cloud_model import ResourceRequest
 
 _TEMPLATE = '{"Resources": {"HeadNode": {"Type": "AWS::CloudFormation::WaitConditionHandle"}}}'
 _DELETE_TIMEOUT_S = 60.0

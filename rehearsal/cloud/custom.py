@@ -23,10 +23,10 @@ from moto.awslambda.models import LambdaFunction
 from moto.stepfunctions.models import stepfunctions_backends
 
 from rehearsal.cloud.clients import Clients, aws_reasons
-from rehearsal.cloud.errors import ResourceFailed
 from rehearsal.cloud.functions import FunctionError, FunctionRunner
-from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult
 from rehearsal.cloud.template import stringify
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ACCOUNT, ResourceRequest, ResourceResult
 from rehearsal.permissions.authority import Authority
 
 #: A handler in Python: gets the request, returns physical id and attributes, raises ResourceFailed(reason).

@@ -17,8 +17,8 @@ from moto.fsx.models import fsx_backends
 from moto.secretsmanager.models import secretsmanager_backends
 
 from rehearsal.cloud.clients import Clients
-from rehearsal.cloud.model import ACCOUNT, PARTITION
 from rehearsal.cloud.volumes import add_cache, add_volume
+from rehearsal.cloud_model import ACCOUNT, PARTITION
 
 Kind = Literal["fsx-lustre", "fsx-openzfs", "fsx-ontap", "file-cache", "efs"]
 _CAPACITY_GIB = 4800

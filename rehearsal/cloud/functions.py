@@ -28,8 +28,8 @@ from typing import IO, Any
 from moto.awslambda.models import LambdaFunction, lambda_backends
 from moto.logs.models import logs_backends
 
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ACCOUNT
 from rehearsal.permissions.authority import Authority
 
 _SERVER = Path(__file__).with_name("function_server.py")

@@ -10,7 +10,7 @@ from typing import Any
 
 from moto.amp.models import amp_backends
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 
 
 def workspaces(region: str) -> dict[str, dict[str, Any]]:

@@ -11,8 +11,8 @@ import uuid
 from typing import Any
 
 from rehearsal.cloud.clients import Clients
-from rehearsal.cloud.model import ResourceRequest, ResourceResult, ResourceType
 from rehearsal.cloud.network import ApiType
+from rehearsal.cloud_model import ResourceRequest, ResourceResult, ResourceType
 
 _ROLE_NAME_CHARS = 64
 _NAME_CHARS = 128

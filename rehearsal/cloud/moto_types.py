@@ -13,8 +13,8 @@ from moto.core.exceptions import ServiceException
 from werkzeug.exceptions import HTTPException
 
 from rehearsal.cloud.clients import aws_reasons
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ACCOUNT, ResourceRequest, ResourceResult
 
 #: What moto raises for a request that AWS would refuse; anything else is a fault of the emulation, traceback and all.
 _REFUSALS = (ServiceException, HTTPException)

@@ -21,8 +21,8 @@ from moto.ec2.models.elastic_network_interfaces import NetworkInterface
 from moto.ec2.models.security_groups import SecurityGroup
 
 from rehearsal.cloud.clients import Clients, aws_reasons
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ResourceRequest, ResourceResult, ResourceType
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ResourceRequest, ResourceResult, ResourceType
 
 Create = Callable[[Any, ResourceRequest], ResourceResult]
 Delete = Callable[[Any, ResourceRequest, str], None]

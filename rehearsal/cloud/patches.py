@@ -42,10 +42,10 @@ from moto.s3.models import FakeBucket
 from moto.ssm.models import ParameterDict
 
 from rehearsal.cloud.capacity import install_capacity
-from rehearsal.cloud.model import PARTITION
 from rehearsal.cloud.network import install_network
 from rehearsal.cloud.storage import install_fsx
 from rehearsal.cloud.volumes import install_volumes
+from rehearsal.cloud_model import PARTITION
 
 _OPTIONAL_TERM = re.compile(r'\?"([^"]*)"')
 _matches_in_moto = EventMessageFilter.matches

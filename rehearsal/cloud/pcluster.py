@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from rehearsal.cloud.clients import OWN_CREDENTIALS
-from rehearsal.cloud.errors import CloudError
+from rehearsal.cloud_errors import CloudError
 
 DEFAULT_TIMEOUT_S = 60.0
 #: The program `pcluster` without looking for garbage, which takes a fifth of its time.

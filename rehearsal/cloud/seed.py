@@ -30,7 +30,7 @@ from rehearsal.cloud.existing import (
     make_volume,
     next_id,
 )
-from rehearsal.cloud.model import ACCOUNT, PARTITION
+from rehearsal.cloud_model import ACCOUNT, PARTITION
 from rehearsal.permissions.parallelcluster import provider_statements
 
 PARALLELCLUSTER_VERSION = "3.16.1"

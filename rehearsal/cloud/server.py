@@ -22,11 +22,9 @@ from rehearsal.cloud.capacity import capacity_types
 from rehearsal.cloud.catalog import Catalog
 from rehearsal.cloud.clients import OWN_CREDENTIALS, Clients
 from rehearsal.cloud.custom import RESPONSE_PATH, CustomResources, Handler
-from rehearsal.cloud.errors import CloudError, TemplateInvalid
 from rehearsal.cloud.functions import FunctionRunner
 from rehearsal.cloud.identity import identity_types
 from rehearsal.cloud.metrics import RemoteWrite
-from rehearsal.cloud.model import ACCOUNT, PARTITION, STACK_TYPE, CloudEvent, ResourceType
 from rehearsal.cloud.moto_types import MotoType
 from rehearsal.cloud.network import network_types
 from rehearsal.cloud.seed import Seed, plant
@@ -36,6 +34,8 @@ from rehearsal.cloud.stack import Stack
 from rehearsal.cloud.stack_engine import StackEngine
 from rehearsal.cloud.storage import storage_types
 from rehearsal.cloud.verify import check_assembly, find_tracebacks
+from rehearsal.cloud_errors import CloudError, TemplateInvalid
+from rehearsal.cloud_model import ACCOUNT, PARTITION, STACK_TYPE, CloudEvent, ResourceType
 from rehearsal.permissions.authority import Authority, Credentials, Denied, acting
 from rehearsal.permissions.resource_types import RIGHTS, Permitted
 

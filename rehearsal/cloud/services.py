@@ -12,9 +12,9 @@ from typing import Any
 
 from rehearsal.cloud import grafana
 from rehearsal.cloud.clients import Clients
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult, ResourceType
 from rehearsal.cloud.network import ApiType
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ACCOUNT, ResourceRequest, ResourceResult, ResourceType
 
 _GRAFANA_LOGINS = {"AWS_SSO", "SAML"}
 

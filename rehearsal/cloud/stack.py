@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from threading import Thread
 from typing import Any
 
-from rehearsal.cloud.errors import TemplateInvalid
-from rehearsal.cloud.model import CloudEvent, Resource, ResourceRequest, ResourceResult
+from rehearsal.cloud_errors import TemplateInvalid
+from rehearsal.cloud_model import CloudEvent, Resource, ResourceRequest, ResourceResult
 
 _LOCKED_SUFFIX = "_IN_PROGRESS"
 

@@ -15,10 +15,10 @@ from moto.cloudformation.responses import CloudFormationResponse as Response
 from moto.core.responses import ActionResult, EmptyResult
 
 from rehearsal.cloud import template
-from rehearsal.cloud.errors import ResourceFailed, StackAlreadyExists, TemplateInvalid
-from rehearsal.cloud.model import CloudEvent, Resource
 from rehearsal.cloud.stack import Stack, StackOptions
 from rehearsal.cloud.stack_engine import StackEngine
+from rehearsal.cloud_errors import ResourceFailed, StackAlreadyExists, TemplateInvalid
+from rehearsal.cloud_model import CloudEvent, Resource
 from rehearsal.permissions.calls import access_key_of
 
 _REFUSED = (

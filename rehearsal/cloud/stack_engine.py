@@ -17,16 +17,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rehearsal.cloud import template
-from rehearsal.cloud.errors import ResourceFailed, StackAlreadyExists, StackNotFound, TemplateInvalid
-from rehearsal.cloud.model import (
+from rehearsal.cloud.stack import Stack, StackOptions, parameters_of
+from rehearsal.cloud.stack_update import KEEP_ON_ROLLBACK, StackUpdates, verb_of
+from rehearsal.cloud_errors import ResourceFailed, StackAlreadyExists, StackNotFound, TemplateInvalid
+from rehearsal.cloud_model import (
     ACCOUNT,
     PARTITION,
     URL_SUFFIX,
     ResourceRequest,
     ResourceResult,
 )
-from rehearsal.cloud.stack import Stack, StackOptions, parameters_of
-from rehearsal.cloud.stack_update import KEEP_ON_ROLLBACK, StackUpdates, verb_of
 
 PAUSED = ("CREATE_FAILED", "UPDATE_FAILED")  # of a stack: an operation without a roll-back failed
 

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any
 
 from rehearsal.cloud import template
-from rehearsal.cloud.errors import ResourceFailed, StackNotFound, TemplateInvalid
-from rehearsal.cloud.model import (
+from rehearsal.cloud.stack import Change, Rollback, Stack, StackOptions
+from rehearsal.cloud.stack_work import KEEP, StackWork
+from rehearsal.cloud_errors import ResourceFailed, StackNotFound, TemplateInvalid
+from rehearsal.cloud_model import (
     STACK_TYPE,
     Resource,
     ResourceResult,
 )
-from rehearsal.cloud.stack import Change, Rollback, Stack, StackOptions
-from rehearsal.cloud.stack_work import KEEP, StackWork
 
 KEEP_ON_ROLLBACK = ("Retain",)
 NEVER_MADE = "CREATE_FAILED"  # of a resource: the next operation deletes it

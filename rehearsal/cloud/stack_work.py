@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from rehearsal.cloud import template
-from rehearsal.cloud.errors import ResourceFailed, StackNotFound, TemplateInvalid
-from rehearsal.cloud.model import (
+from rehearsal.cloud.stack import Stack, new_resource, output_text
+from rehearsal.cloud_errors import ResourceFailed, StackNotFound, TemplateInvalid
+from rehearsal.cloud_model import (
     STACK_TYPE,
     CloudEvent,
     Resource,
@@ -21,7 +22,6 @@ from rehearsal.cloud.model import (
     ResourceResult,
     ResourceType,
 )
-from rehearsal.cloud.stack import Stack, new_resource, output_text
 
 log = logging.getLogger("rehearsal.cloud")
 

@@ -28,9 +28,9 @@ from moto.fsx.responses import FSxResponse
 from moto.s3.models import s3_backends
 
 from rehearsal.cloud.clients import Clients
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
 from rehearsal.cloud.network import ApiType
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ACCOUNT, PARTITION, ResourceRequest, ResourceResult, ResourceType
 
 MAX_ASSOCIATIONS = 8
 GONE_WITHIN_S = 10.0

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from rehearsal.cloud.errors import ResourceFailed, TemplateInvalid
+from rehearsal.cloud_errors import ResourceFailed, TemplateInvalid
 
 _NO_VALUE = object()
 _SUB = re.compile(r"\$\{(!?)([^}]+)\}")

@@ -17,7 +17,7 @@ from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError
 from moto.ec2.models import ec2_backends
 from moto.ec2.responses import EC2Response
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 
 _MOST = 100  # ids and groups a request, instances a page
 _PAGE = 20  # instances a page by default

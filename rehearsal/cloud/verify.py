@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rehearsal.cloud.errors import CloudError, StackNotFound
-from rehearsal.cloud.model import STACK_TYPE
 from rehearsal.cloud.stack import Stack
 from rehearsal.cloud.stack_engine import StackEngine
+from rehearsal.cloud_errors import CloudError, StackNotFound
+from rehearsal.cloud_model import STACK_TYPE
 
 _GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _TRACEBACK = "Traceback (most recent call last)"

@@ -11,7 +11,7 @@ from moto.core.exceptions import JsonRESTError
 from moto.fsx.models import FSxBackend, fsx_backends
 from moto.fsx.responses import FSxResponse
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 
 
 def _kept(backend: FSxBackend, what: str) -> dict[str, dict[str, Any]]:

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from rehearsal.host_spec import NO_ADDRESS
 from rehearsal.hosts import HostSpec, slurm
-from rehearsal.hosts.spec import NO_ADDRESS
 from slipway.breakage import node_names
 from slipway.instances import INSTANCE_TYPES
 

@@ -21,12 +21,12 @@ from rehearsal.engine.progress import Progress
 from rehearsal.engine.scale import SITE_FILE, site_file
 from rehearsal.engine.specification import TOOLS, Specification
 from rehearsal.engine.static import StaticNodes
+from rehearsal.host_spec import NO_ADDRESS
 from rehearsal.hosts import Fleet, Host, HostsError, slurm
 from rehearsal.hosts.actions import run_custom_actions
 from rehearsal.hosts.breakage import inject
 from rehearsal.hosts.errors import failure_line
 from rehearsal.hosts.power import PowerSocket
-from rehearsal.hosts.spec import NO_ADDRESS
 from slipway.breakage import Breakage
 from slipway.work_folder import WORK_PREFIX
 

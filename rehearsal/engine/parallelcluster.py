@@ -14,10 +14,10 @@ from typing import Any
 
 from rehearsal.cloud.clients import OWN_CREDENTIALS, aws_reasons
 from rehearsal.cloud.cluster_stacks import ClusterStacks, physical_id_of_failure
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.pcluster import ValidationMessage, validate
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from rehearsal.engine.configuration import planned_nodes
 from rehearsal.engine.instances import Instance
 from rehearsal.engine.local_cluster import ACTION_TIMEOUT_S, LocalCluster

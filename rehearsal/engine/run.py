@@ -14,9 +14,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 from rich.console import Console
 
-from rehearsal.cloud.model import STACK_TYPE, CloudEvent
 from rehearsal.cloud.seed import DEPLOYER, make_bucket
 from rehearsal.cloud.server import Address, EmbeddedAws
+from rehearsal.cloud_model import STACK_TYPE, CloudEvent
 from rehearsal.engine import cdk
 from rehearsal.engine.account import seed_of
 from rehearsal.engine.cpu import available_cpus, keeps_its_name, starvation, timed_out

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rehearsal.cloud.errors import ResourceFailed
+from rehearsal.cloud_errors import ResourceFailed
 from rehearsal.hosts import Host
 from rehearsal.hosts.actions import run_custom_actions
 

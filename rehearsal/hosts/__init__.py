@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rehearsal.host_spec import Completed, HostSpec
 from rehearsal.hosts.errors import BootFailed, HostsError, MachineUnfit, NodeFailed, SlurmNotReady
 from rehearsal.hosts.fleet import Fleet
 from rehearsal.hosts.host import Host
-from rehearsal.hosts.spec import Completed, HostSpec
 
 __all__ = [
     "BootFailed",

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from rehearsal.host_spec import Completed
 from rehearsal.hosts.errors import HostsError
-from rehearsal.hosts.spec import Completed
 
 LineCallback = Callable[[str], None]
 

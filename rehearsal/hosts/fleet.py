@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rehearsal.host_spec import HostSpec
 from rehearsal.hosts import cgroups, image, slurm
 from rehearsal.hosts.commands import run
 from rehearsal.hosts.errors import BootFailed, HostsError, MachineUnfit, SlurmNotReady
 from rehearsal.hosts.host import Host, entering
 from rehearsal.hosts.network import Network
-from rehearsal.hosts.spec import HostSpec
 
 BOOT_TIMEOUT_S = 60.0
 LINK_RATE_MBIT = 200.0

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rehearsal.host_spec import Completed, HostSpec
 from rehearsal.hosts import cgroups
 from rehearsal.hosts.commands import LineCallback, communicate
 from rehearsal.hosts.errors import HostsError
 from rehearsal.hosts.image import PROFILE_PATH
-from rehearsal.hosts.spec import Completed, HostSpec
 
 _BASE_ENV = {"PATH": PROFILE_PATH, "HOME": "/root", "LANG": "C.UTF-8", "USER": "root", "LOGNAME": "root"}
 # Put the shell itself into the control groups named first, then become the command.

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal.hosts.spec import HostSpec
+from rehearsal.host_spec import HostSpec
 from rehearsal.standins import hardware
 
 CLUSTER_USER = "ubuntu"

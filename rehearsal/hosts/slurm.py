@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rehearsal.host_spec import HostSpec
 from rehearsal.hosts.errors import HostsError
 from rehearsal.hosts.image import POWER_PROGRAM_DIR, write
-from rehearsal.hosts.spec import HostSpec
 
 _USER_COMMANDS = (
     "sacct",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from moto.iam.models import iam_backends
 
-from rehearsal.cloud.model import ACCOUNT, PARTITION
+from rehearsal.cloud_model import ACCOUNT, PARTITION
 from rehearsal.permissions.calls import Call
 from rehearsal.permissions.evaluator import Request
 

@@ -23,8 +23,8 @@ from moto.s3.models import s3_backends
 from moto.secretsmanager.models import secretsmanager_backends
 from moto.sts.models import sts_backends
 
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ACCOUNT, PARTITION
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ACCOUNT, PARTITION
 from rehearsal.permissions import actions
 from rehearsal.permissions.calls import Call, read_call
 from rehearsal.permissions.evaluator import Principal, Request, Statement, evaluate, statements

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rehearsal.cloud.model import ACCOUNT, PARTITION
+from rehearsal.cloud_model import ACCOUNT, PARTITION
 
 IAM_PATH = "/parallelcluster/"
 AGENT_POLICY = f"arn:{PARTITION}:iam::aws:policy/CloudWatchAgentServerPolicy"  # on every node, if logs go to CloudWatch

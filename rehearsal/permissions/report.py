@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from moto.iam.models import iam_backends
 
-from rehearsal.cloud.model import ACCOUNT, PARTITION
+from rehearsal.cloud_model import ACCOUNT, PARTITION
 from rehearsal.permissions.authority import Authority, Denial, statements_of
 from rehearsal.permissions.evaluator import like
 from slipway.places import FILES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rehearsal.hosts.spec import HostSpec
+from rehearsal.host_spec import HostSpec
 from slipway.instances import INSTANCE_TYPES, InstanceType
 
 STANDINS = Path(__file__).resolve().parent

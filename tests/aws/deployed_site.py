@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from rehearsal.engine.account import seed_of
 from slipway import command_line
 from slipway.cli import app

@@ -15,7 +15,7 @@ from moto.servicequotas.models import ServiceQuotasBackend, servicequotas_backen
 from moto.servicequotas.resources.default_quotas.vpc import VPC_DEFAULT_QUOTAS
 from moto.servicequotas.responses import ServiceQuotasResponse
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 
 _NAMES = {
     "ec2": "Amazon Elastic Compute Cloud (Amazon EC2)",

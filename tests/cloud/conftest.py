@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloud.model import CloudEvent
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_model import CloudEvent
 
 REGION = "us-east-1"
 WAIT_S = 120.0

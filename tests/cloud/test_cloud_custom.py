@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 
 from .conftest import Deployer
 

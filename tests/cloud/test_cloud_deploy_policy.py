@@ -14,9 +14,9 @@ from typing import Any
 import boto3
 import pytest
 
-from rehearsal.cloud.model import ACCOUNT, ResourceRequest, ResourceResult
 from rehearsal.cloud.seed import DEPLOYER
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_model import ACCOUNT, ResourceRequest, ResourceResult
 from rehearsal.engine.account import seed_of
 from rehearsal.permissions import report
 from slipway.settings import load_settings

@@ -13,8 +13,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from rehearsal.cloud.metadata import Identity, MetadataService
-from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_model import ACCOUNT
 from rehearsal.permissions import report
 from rehearsal.permissions.authority import Credentials, Denied
 from slipway.deploy_policy import deployer_policy, execution_policy

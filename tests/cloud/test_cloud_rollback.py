@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.seed import Seed
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from slipway.aws.calls import Aws
 from slipway.aws.session import session_of
 from slipway.status.head import HeadNode

@@ -10,11 +10,11 @@ import pytest
 from botocore.parsers import ResponseParserError
 from moto.sns.responses import SNSResponse
 
-from rehearsal.cloud.errors import CloudError
 from rehearsal.cloud.seed import Seed
 from rehearsal.cloud.server import Address, EmbeddedAws
 from rehearsal.cloud.stack_api import bucket_and_key
 from rehearsal.cloud.verify import find_tracebacks
+from rehearsal.cloud_errors import CloudError
 
 
 def test_a_taken_port_is_a_clear_error(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 
 from .conftest import Deployer
 

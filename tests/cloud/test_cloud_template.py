@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rehearsal.cloud import template
-from rehearsal.cloud.errors import ResourceFailed, TemplateInvalid
+from rehearsal.cloud_errors import ResourceFailed, TemplateInvalid
 
 
 def resolver(references: dict[str, Any] | None = None, **sections: Any) -> template.Resolver:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from rehearsal.engine import cdk
 from rehearsal.engine.account import seed_of
 from rehearsal.engine.update import Change, update

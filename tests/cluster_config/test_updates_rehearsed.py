@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloud.errors import ResourceFailed
+from rehearsal.cloud_errors import ResourceFailed
 from rehearsal.engine.update import update
 from slipway.cluster_config import cluster_configuration, placeholder_facts
 from slipway.settings import load_settings

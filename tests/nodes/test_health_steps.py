@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.hosts.spec import HostSpec
+from rehearsal.host_spec import HostSpec
 from rehearsal.standins import hardware
 
 from .host import Host

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.hosts.spec import HostSpec
+from rehearsal.host_spec import HostSpec
 from rehearsal.standins import hardware
 from slipway.node_steps import steps_of
 

@@ -29,6 +29,24 @@ def test_a_circle_of_imports_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert circles.circle("rounds") == []
 
 
+def test_a_circle_of_packages_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two modules import each other, but their packages do."""
+    for name, text in (
+        ("pairs/__init__.py", ""),
+        ("pairs/one/__init__.py", ""),
+        ("pairs/one/facts.py", ""),
+        ("pairs/one/work.py", "from pairs.two import use\n"),
+        ("pairs/two/__init__.py", ""),
+        ("pairs/two/use.py", "from pairs.one import facts\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert sorted(set(circles.circle("pairs"))) == ["pairs.one", "pairs.two"]
+    monkeypatch.setattr(circles, "PAIRS", ({"pairs.one", "pairs.two"},))
+    assert circles.circle("pairs") == []
+
+
 def test_a_repeated_block_and_a_long_function_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "ROOT", tmp_path)
     body = "".join(f"    x{number} = compute({number})\n" for number in range(10))

@@ -13,8 +13,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from rehearsal.cloud import pcluster
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from rehearsal.engine import cdk
 from rehearsal.engine.account import seed_of
 from slipway.deployed import read_deployment

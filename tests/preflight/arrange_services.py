@@ -16,8 +16,8 @@ from moto.s3.models import s3_backends
 from moto.secretsmanager.models import secretsmanager_backends
 from preflight_cases import REGION
 
-from rehearsal.cloud.model import ACCOUNT, PARTITION
 from rehearsal.cloud.stack import Stack, StackOptions
+from rehearsal.cloud_model import ACCOUNT, PARTITION
 from tests.aws.preflight_aws import PreflightAws
 
 Arrange = Callable[[PreflightAws], None]

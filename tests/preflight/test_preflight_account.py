@@ -10,7 +10,7 @@ from arrange_services import role_with_path, without_role
 from moto.sts.models import STSBackend
 from preflight_cases import REGION, Case, check, denied
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 from slipway.cluster_config import PROVIDER_TEMPLATE
 from slipway.places import cdk
 from slipway.preflight.account import home_region

@@ -9,7 +9,7 @@ import pytest
 from arrange_services import KEY_ARN, KEY_ID, OTHER_ACCOUNT, bucket, bucket_policy, encrypted, key, objects, policy
 from preflight_cases import REGION, Case, all_of, check, denied
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 from slipway.preflight.model import Answer, Status
 from tests.aws.preflight_aws import PreflightAws
 

@@ -10,8 +10,8 @@ from arrange_vpc import HEAD, NETWORK, VPC, group, vpc
 from moto.rds.models import rds_backends
 from preflight_cases import REGION, Case, all_of, check, denied, merged
 
-from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, make_network
+from rehearsal.cloud_model import ACCOUNT
 from slipway.preflight.model import Answer, Status
 from tests.aws.preflight_aws import PreflightAws
 

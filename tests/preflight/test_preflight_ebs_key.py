@@ -10,7 +10,7 @@ from arrange_services import KEY_ARN, KEY_ID, OTHER_ACCOUNT, allow, key, policy
 from moto.ec2.models import ec2_backends
 from preflight_cases import REGION, Case, all_of, check, denied
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 from slipway.preflight.model import Answer, Status
 from tests.aws.preflight_aws import PreflightAws
 

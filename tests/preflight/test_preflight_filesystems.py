@@ -13,9 +13,9 @@ from moto.fsx.models import fsx_backends
 from preflight_cases import REGION, Case, all_of, check, denied, nothing
 
 from rehearsal.cloud.existing import make_volume
-from rehearsal.cloud.model import ACCOUNT
 from rehearsal.cloud.seed import ExistingNetwork, ExistingSubnet, make_network
 from rehearsal.cloud.volumes import add_cache, add_volume
+from rehearsal.cloud_model import ACCOUNT
 from slipway.preflight.model import Answer, Status
 from tests.aws.preflight_aws import PreflightAws
 from tests.aws.quotas import set_quota

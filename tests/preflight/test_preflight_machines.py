@@ -11,7 +11,7 @@ from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBacken
 from moto.ec2.models.instance_types import INSTANCE_TYPES as MOTO_TYPES
 from preflight_cases import REGION, Case, check, denied
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 from slipway.preflight.model import Answer, Status
 from tests.aws.preflight_aws import PreflightAws
 

@@ -11,7 +11,7 @@ from moto.ssoadmin.models import ssoadmin_backends
 from preflight_cases import REGION, Case, all_of, check, denied
 
 from rehearsal.cloud import grafana
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 from slipway.aws.calls import Unasked
 from slipway.preflight.model import Answer, Status
 from slipway.preflight.observability import _elsewhere

@@ -10,7 +10,7 @@ import pytest
 from arrange_services import allow, as_role, as_user, executing_role, linked_role, policy, without_role
 from preflight_cases import REGION, Case, check, denied, settings_of
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 from slipway.preflight.actions import ARNS, RESOURCES, WHEN, actions_needed, by_resource
 from slipway.preflight.model import Answer, Status
 from slipway.settings import load_settings

@@ -10,7 +10,7 @@ import pytest
 from arrange_services import KEY_ARN, KEY_ID, OTHER_ACCOUNT, key, policy, secret
 from preflight_cases import REGION, Case, all_of, check, denied
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 from slipway.aws.calls import Aws
 from slipway.preflight.asking import run_questions
 from slipway.preflight.model import Answer, Status

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from rehearsal.engine import cdk
 from rehearsal.engine.account import STAND_IN_SCRIPT, seed_of
 from rehearsal.engine.configuration import mounts_of, parameters_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from moto.fsx.models import fsx_backends
 
-from rehearsal.cloud.model import ACCOUNT
+from rehearsal.cloud_model import ACCOUNT
 from slipway.errors import EnvironmentFault
 from slipway.settings import load_settings
 from slipway.settings.rules.place import STACKS

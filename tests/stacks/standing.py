@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.cloud.cluster_stacks import ClusterStacks, physical_id_of_failure
-from rehearsal.cloud.errors import ResourceFailed, StackNotFound, TemplateInvalid
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
 from rehearsal.cloud.stack import StackOptions
+from rehearsal.cloud_errors import ResourceFailed, StackNotFound, TemplateInvalid
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from slipway.settings import Settings
 from tests.stacks.assembly import synthesised
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from stacks.acceptance_handler import index
 
 INSTANCE = "i-0123456789abcdef0"

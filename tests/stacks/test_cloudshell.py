@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.seed import DEPLOYER
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from rehearsal.engine.account import seed_of
 from slipway.settings import load_settings
 from tests.stacks.assembly import ROOT

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import pytest
 
 from rehearsal.cloud import storage
-from rehearsal.cloud.errors import ResourceFailed
-from rehearsal.cloud.model import ResourceRequest, ResourceResult
 from rehearsal.cloud.server import EmbeddedAws
+from rehearsal.cloud_errors import ResourceFailed
+from rehearsal.cloud_model import ResourceRequest, ResourceResult
 from slipway import command_line
 from slipway.aws.calls import Aws
 from slipway.cli import app
