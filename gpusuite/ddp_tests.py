@@ -44,7 +44,7 @@ COLLECTIVES = {
 }
 FAULTS = {
     "wrong": "changes an element",
-    "loss": "does not learn",
+    "loss": "trains with a learning rate of 0, as all other ranks then do",
     "hang": "does not arrive",
     "stall": "arrives, and is stopped (SIGSTOP)",
 }

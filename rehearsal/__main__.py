@@ -8,7 +8,7 @@ import os
 import sys
 
 COLLECTED_OBJECTS = 50_000
-"""More than Python's 700: collections took a sixth of a rehearsal's own CPU time."""
+"""More than Python's 700: a rehearsal has many objects that stay."""
 
 os.umask(0o022)  # the hosts' services read files of other users; a hardened root has 077
 gc.disable()  # what is imported stays

@@ -22,7 +22,7 @@ from rehearsal.cloud.clients import OWN_CREDENTIALS
 from rehearsal.cloud_errors import CloudError
 
 DEFAULT_TIMEOUT_S = 60.0
-#: The program `pcluster` without looking for garbage, which takes a fifth of its time.
+#: The program `pcluster` without looking for garbage: 16 % less CPU time in one pair of runs (2026-11-29).
 START = (
     "import atexit, gc, sys; gc.disable(); atexit.register(gc.freeze); "
     "from pcluster.cli.entrypoint import main; sys.exit(main())"
