@@ -17,7 +17,6 @@ from pathlib import Path
 from rehearsal.hosts.errors import MachineUnfit
 from slipway.work_folder import GROUP_PREFIX
 
-PREFIX = GROUP_PREFIX
 # A fleet that boots right now has empty groups too: only older ones are leftovers of runs that died.
 LEFTOVER_AGE_S = 60.0
 _SWEEP_DEPTH = 6
@@ -80,7 +79,7 @@ class Groups:
     """The control groups of one fleet: one a host and hierarchy, and one a running command."""
 
     def __init__(self, run_id: str) -> None:
-        self.name = PREFIX + run_id
+        self.name = GROUP_PREFIX + run_id
         self._hierarchies = hierarchies()
 
     def make(self, host: str) -> list[Path]:
@@ -179,7 +178,7 @@ def _leftovers(root: Path, older_than_s: float) -> list[Path]:
         path = Path(current)
         if len(path.relative_to(root).parts) >= _SWEEP_DEPTH:
             names.clear()
-        for name in [name for name in names if name.startswith(PREFIX)]:
+        for name in [name for name in names if name.startswith(GROUP_PREFIX)]:
             names.remove(name)
             with contextlib.suppress(OSError):
                 if (path / name).stat().st_mtime < limit:

@@ -52,7 +52,7 @@ def test_no_hierarchy_is_told() -> None:
 
 
 def test_sweep_takes_old_empty_groups_only(tmp_path: Path) -> None:
-    old, busy, young = (tmp_path / f"a/{cgroups.PREFIX}{name}" for name in ("old", "busy", "young"))
+    old, busy, young = (tmp_path / f"a/{cgroups.GROUP_PREFIX}{name}" for name in ("old", "busy", "young"))
     for top in (old, busy):
         (top / "gpu-1/system.slice").mkdir(parents=True)
     (busy / "gpu-1/cgroup.procs").write_text("41\n")
