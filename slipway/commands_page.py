@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -166,8 +167,13 @@ def _section(name: str, command: Any) -> str:
     note = f"\n{NOTES[name]}\n" if name in NOTES else ""
     return (
         f"\n## `{' '.join(['slipway', name, *words])}`\n\n{command.help}\n\n"
-        f"Exit codes: {exits}.  \nJSON: {keys}.\n\n| option | |\n|---|---|\n{rows}{note}"
+        f"{_item(f'Exit codes: {exits}')}{_item(f'JSON: {keys}')}\n| option | |\n|---|---|\n{rows}{note}"
     )
+
+
+def _item(text: str) -> str:
+    """Return a list's item, in lines as long as the other pages' are."""
+    return textwrap.fill(f"- {text}.", 120, subsequent_indent="  ", break_on_hyphens=False) + "\n"
 
 
 def _usage(param: Any) -> str:

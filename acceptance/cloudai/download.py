@@ -20,8 +20,8 @@ from typing import Any
 from acceptance.cloudai.fetch.place import COMPLETE, complete
 from acceptance.cloudai.load import System
 from acceptance.cloudai.shell import batch_value
-from acceptance.command import call
 from acceptance.errors import EXIT_ENVIRONMENT, EXIT_GOOD, ExternalError, InputError
+from acceptance.programs import call
 from acceptance.runner.files import write_whole
 from acceptance.text import printable
 

@@ -22,8 +22,8 @@ from acceptance.cloudai.dynamo import REPOSITORY as DYNAMO_REPOSITORY
 from acceptance.cloudai.nemo import RUN_SCRIPT, repository_name
 from acceptance.cloudai.template_commands import cached_name, shared_name
 from acceptance.cloudai.templates import LAUNCHER_REPOSITORY
-from acceptance.command import call
 from acceptance.errors import ExternalError, InputError
+from acceptance.programs import call
 from acceptance.runner.files import hidden_name, new_folder, remove_dead, remove_folder, write_whole
 from acceptance.scenario.runs import TestDefinition
 from acceptance.text import plural, without_password

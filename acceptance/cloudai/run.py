@@ -18,8 +18,8 @@ from acceptance.cloudai.hostlist import NodesError, expand
 from acceptance.cloudai.notes import Notes, read_notes
 from acceptance.cloudai.script import LAUNCHER, NOTES, SCRIPT
 from acceptance.cloudai.stored import JOBS, NEVER, StoredJob, read_ids, read_plan
-from acceptance.command import call
 from acceptance.errors import ExternalError, Interrupted
+from acceptance.programs import call
 from acceptance.runner.campaign import alone_in, now
 from acceptance.runner.files import write_whole
 from acceptance.runner.follow import Follower, JobOutcome, meaning

@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from acceptance.command import call
 from acceptance.errors import ExternalError
+from acceptance.programs import call
 from acceptance.runner.topology import leaves
 
 _CALL_TIMEOUT_S = 60

@@ -50,3 +50,20 @@ def test_no_prose_has_these_words(words: str) -> None:
 def test_the_search_finds_a_word_and_leaves_a_stand_in() -> None:
     assert findings("a stand-in\nit stands here\nNobody\nunderstands\n", r"stands?|[Nn]obody") == [2, 3]
     assert len(prose()) > 200
+
+
+def long_lines(text: str) -> list[int]:
+    """The lines of a document that are longer than 120 characters; not those of tables, headings, code and images."""
+    found, code = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        code ^= line.lstrip().startswith("```")
+        if len(line) > 120 and not code and not line.startswith(("|", "#", "    ", "!")):
+            found.append(number)
+    return found
+
+
+def test_lines_of_documents_have_120_characters_at_most() -> None:
+    assert long_lines(f"{'a ' * 70}\n| {'b ' * 70}\n```\n{'c ' * 70}\n```\n{'d ' * 70}") == [1, 6]
+    pages = [path for path in (*prose(), ROOT / "CHANGELOG.md") if path.suffix == ".md"]
+    places = [f"{path.relative_to(ROOT)}:{line}" for path in pages for line in long_lines(path.read_text("utf-8"))]
+    assert places == []
