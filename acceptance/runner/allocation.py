@@ -51,7 +51,7 @@ class Allocation:
         self._rounds.append(script.name)
         write_whole(self._directory / ROUNDS, "".join(f"{name}\n" for name in self._rounds))
         until, asked = time.monotonic() + timeout_s + _SLACK_S, time.monotonic()
-        while len(codes := exit_codes(status)) < parts and self.ended(status) is None:
+        while self.ended(status) is None and len(exit_codes(status)) < parts:
             self._follower.stop.sleep(_POLL_S)
             if time.monotonic() > until:
                 self._give_up(f"did not end a round within {timeout_s} s")
@@ -60,7 +60,7 @@ class Allocation:
                 asked = time.monotonic()
                 if self._has_ended():
                     break
-        return codes
+        return exit_codes(status)  # the script may have written some, and its end, between two looks
 
     @staticmethod
     def ended(status: Path) -> int | None:
