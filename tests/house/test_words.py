@@ -67,3 +67,18 @@ def test_lines_of_documents_have_120_characters_at_most() -> None:
     pages = [path for path in (*prose(), ROOT / "CHANGELOG.md") if path.suffix == ".md"]
     places = [f"{path.relative_to(ROOT)}:{line}" for path in pages for line in long_lines(path.read_text("utf-8"))]
     assert places == []
+
+
+def test_each_part_of_the_product_is_in_the_architecture() -> None:
+    """The table names each folder, and each module directly in slipway/; `*_page.py` is a row for all pages."""
+    table = (ROOT / "docs/architecture.md").read_text("utf-8").split("## The parts")[1].split("\n\n## ")[0]
+    named = re.findall(r"`([^`]+)`", table)
+    command = ["git", "ls-files", "--", "slipway", "acceptance", "rehearsal"]
+    files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    folders = {file.split("/")[1] for file in files if file.count("/") > 1}
+    modules = {Path(file).name for file in files if re.fullmatch(r"slipway/[a-z]\w*\.py", file)}
+    missing = {f"{name}/" for name in folders if not any(each.endswith(f"{name}/") for each in named)}
+    missing |= {
+        name for name in modules if not name.endswith("_page.py") and not any(each.endswith(name) for each in named)
+    }
+    assert missing == set()
