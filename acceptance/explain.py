@@ -11,6 +11,7 @@ from acceptance.causes import Finding
 from acceptance.errors import EXIT_GOOD, EXIT_NO, InputError
 from acceptance.jsonable import jsonable
 from acceptance.nccl import parse_file
+from acceptance.options import path_of
 from acceptance.text import plural
 
 
@@ -18,7 +19,7 @@ def add_explain_command(commands: Any) -> None:
     """Add the command to the parser of `acceptance`."""
     explain = commands.add_parser("explain", help="name the causes of a failure that a log of any program contains")
     log = "the output of a job, a debug log of NCCL, a log of Slurm or the kernel; - is standard input"
-    explain.add_argument("logs", nargs="+", type=Path, metavar="LOG", help=log)
+    explain.add_argument("logs", nargs="+", type=path_of, metavar="LOG", help=log)
     explain.add_argument("--json", action="store_true", help="print one JSON object a file")
     explain.set_defaults(do=_explain)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from acceptance.cloudai.cli import LISTS, add_folders, list_names, list_runs, read_one_scenario
 from acceptance.errors import EXIT_GOOD
 from acceptance.limits import known_limits
+from acceptance.options import path_of
 from acceptance.scenario import COLLECTIVES, Scenario, load_scenario
 from acceptance.scenario.runs import as_test_scenario
 from acceptance.text import gb_text, plural, size_text
@@ -19,9 +19,9 @@ def add_list_command(commands: Any) -> None:
     """Add the command to the parser of `acceptance`."""
     listing = commands.add_parser("list", help="show the tests of a scenario, or the collectives and limits known")
     listing.add_argument("what", nargs="?", choices=LISTS, help="these names of CloudAI's")
-    listing.add_argument("--scenario", type=Path, metavar="FILE", help="an acceptance.json")
+    listing.add_argument("--scenario", type=path_of, metavar="FILE", help="an acceptance.json")
     listing.add_argument(
-        "--test-scenario", type=Path, metavar="FILE", help="a scenario of CloudAI, or an acceptance.json"
+        "--test-scenario", type=path_of, metavar="FILE", help="a scenario of CloudAI, or an acceptance.json"
     )
     add_folders(listing)
     listing.add_argument("--json", action="store_true", help="print JSON")

@@ -9,6 +9,7 @@ from typing import Any
 
 from acceptance.errors import EXIT_GOOD, EXIT_INPUT, EXIT_NO
 from acceptance.nccl import Log, Table, merged, parse_file
+from acceptance.options import path_of
 from acceptance.text import complain, gb_text, plural, size_text
 
 _MOST_CAUSES, _MOST_FAILURES = 8, 8  # printed of one log
@@ -19,7 +20,7 @@ def add_parse_command(commands: Any) -> None:
     """Add the command to the parser of `acceptance`."""
     parse = commands.add_parser("parse", help="read logs of nccl-tests")
     parse.add_argument(
-        "logs", nargs="+", type=Path, metavar="LOG", help="a log, text or JSON (-J); - is standard input"
+        "logs", nargs="+", type=path_of, metavar="LOG", help="a log, text or JSON (-J); - is standard input"
     )
     parse.add_argument("--json", action="store_true", help="print one JSON object a file")
     parse.set_defaults(do=_parse)

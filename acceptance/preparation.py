@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from acceptance.cloudai.cli import DEFAULT_TIMEOUT, timeout_of, write_scenario
+from acceptance.cloudai.cli import timeout_of, unused_options, write_scenario
 from acceptance.cloudai.load import folders_of
 from acceptance.cloudai.report import CLUSTER, write_scenario_report
 from acceptance.cloudai.run import ScenarioRun
@@ -20,6 +20,7 @@ from acceptance.cloudai.standalone import StandaloneRun
 from acceptance.cloudai.stored import read_plan
 from acceptance.errors import InputError
 from acceptance.history import HISTORY_FILE, known_baselines, with_baselines
+from acceptance.options import resolved
 from acceptance.report import Report, write_report
 from acceptance.runner.campaign import Campaign, make_run_directory
 from acceptance.runner.files import write_whole
@@ -53,11 +54,13 @@ def scenario_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> Prepare
         faults.append("--drain: is for an acceptance.json, whose nodes are searched. Hint: leave it out")
     if arguments.resume and arguments.test_scenario:
         faults.append("--resume: goes on with a folder, which has its scenario. Hint: leave --test-scenario out")
+    if arguments.network:
+        faults.append("--network: is for an acceptance.json and a new run. Hint: leave it out")
     if faults:
         raise InputError(faults)
     bound = timeout_of(arguments)
     if arguments.resume:
-        folder = arguments.resume.resolve()
+        folder = resolved(arguments.resume)
         _refuse_foreign(folder)
         say(f"going on in {folder}")
     else:
@@ -94,6 +97,8 @@ def new_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> Prepared:
         scenario = check_scenario(values, where)
     except InputError as error:
         raise InputError(error.faults + faults) from None
+    if scenario.test_scenario is None:
+        faults += unused_options(arguments)
     if faults:
         raise InputError(faults)
     if scenario.test_scenario is not None:
@@ -106,12 +111,12 @@ def new_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> Prepared:
 
 def _named_scenario(arguments: argparse.Namespace, named: ScenarioFile, stop: Stop, say: Say) -> Prepared:
     """The scenario of CloudAI that an acceptance.json names, which measures in place of its tests."""
-    here = arguments.scenario.resolve().parent
+    here = resolved(arguments.scenario).parent
     arguments.system_config, arguments.test_scenario = here / named.system, here / named.file
     tests, hooks = folders_of(arguments.test_scenario)
     arguments.tests_dir, arguments.hook_dir = arguments.tests_dir or tests, arguments.hook_dir or hooks
     arguments.output_dir = arguments.output_dir or arguments.output
-    if arguments.timeout == DEFAULT_TIMEOUT:
+    if arguments.timeout is None:
         arguments.timeout = f"{named.timeout_s}s"
     return scenario_run(arguments, stop, say)
 
@@ -130,7 +135,12 @@ def new_search(arguments: argparse.Namespace, stop: Stop, say: Say) -> Prepared:
 
 def resumed(arguments: argparse.Namespace, stop: Stop, say: Say) -> Prepared:
     """Go on with an interrupted run from its directory: results stay, and a job that is still queued is followed."""
-    directory = arguments.resume.resolve()
+    faults = unused_options(arguments)
+    if arguments.network:
+        faults.append("--network: is for a new run; a run that is resumed has its scenario. Hint: leave it out")
+    if faults:
+        raise InputError(faults)
+    directory = resolved(arguments.resume)
     record, scenario = read_record(directory), load_own(directory)
     _refuse_foreign(directory)
     arguments.output = directory.parent

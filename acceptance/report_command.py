@@ -13,6 +13,7 @@ from acceptance.cloudai.cli import add_files
 from acceptance.cloudai.report import write_scenario_report
 from acceptance.cloudai.stored import is_scenario_folder
 from acceptance.errors import InputError
+from acceptance.options import path_of, resolved
 from acceptance.preparation import scenario_in
 from acceptance.report import REPORT_FILES, Report, suite_report, table, write_files, write_report
 from acceptance.runner.record import FILE
@@ -23,11 +24,11 @@ from acceptance.runs import EXIT_CODES, clock, post_figures, print_result
 def add_report_commands(commands: Any) -> None:
     """Add the command to the parser of `acceptance`."""
     report = commands.add_parser("report", help="make the report of a run, or of the GPU suite's results, again")
-    report.add_argument("directory", type=Path, metavar="RUN_DIR")
+    report.add_argument("directory", type=path_of, metavar="RUN_DIR")
     report.add_argument("--json", action="store_true", help="print report.json instead of the tables")
     report.set_defaults(do=_report)
     again = commands.add_parser("generate-report", help="make the report of a folder of a scenario of CloudAI")
-    again.add_argument("--result-dir", type=Path, required=True, metavar="FOLDER", help="what run or dry-run wrote")
+    again.add_argument("--result-dir", type=path_of, required=True, metavar="FOLDER", help="what run or dry-run wrote")
     add_files(again, required=False)
     again.add_argument("--json", action="store_true", help="print report.json instead of the tables")
     again.set_defaults(do=_generate_report)
@@ -35,14 +36,14 @@ def add_report_commands(commands: Any) -> None:
 
 def _generate_report(arguments: argparse.Namespace) -> int:
     """The report of a scenario's folder, also of jobs that submit.sh submitted; system and scenario are in it."""
-    folder = arguments.result_dir.resolve()
+    folder = resolved(arguments.result_dir)
     scenario_in(folder, Stop(), clock(sys.stderr)).refresh()
     arguments.directory = folder
     return _report(arguments)
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    directory = arguments.directory.resolve()
+    directory = resolved(arguments.directory)
     report = _made_again(directory)
     post_figures(report, partial(print, file=sys.stderr))
     print(json.dumps(report.as_json(), indent=1) if arguments.json else table(report))

@@ -24,6 +24,7 @@ from acceptance.errors import (
     InputError,
 )
 from acceptance.history import HISTORY_FILE, keep_gpu_baselines, remember, send_history
+from acceptance.options import filled, path_of
 from acceptance.preparation import OUTPUT, Prepared, Say, history_of, new_run, new_search, resumed, scenario_run
 from acceptance.report import Report, table
 from acceptance.runner.drain import drain_bad_nodes
@@ -42,17 +43,17 @@ def add_run_commands(commands: Any) -> None:
     _add_common(run)
     network = "measure the network alone, also if the scenario file names a scenario of CloudAI or the GPU suite"
     run.add_argument("--network", action="store_true", help=network)
-    run.add_argument("--resume", type=Path, metavar="RUN_DIR", help="go on with a run that was interrupted")
+    run.add_argument("--resume", type=path_of, metavar="RUN_DIR", help="go on with a run that was interrupted")
     run.add_argument("--upload", metavar="S3URL", help="copy the run directory below s3://BUCKET/PREFIX/")
     history = f"what earlier runs measured, for baselines and trends (default: DIR/{HISTORY_FILE})"
-    run.add_argument("--history", type=Path, metavar="FILE", help=history)
+    run.add_argument("--history", type=path_of, metavar="FILE", help=history)
     add_run_options(run)
     run.set_defaults(do=_run)
     search = commands.add_parser("locate", help="look for the bad node, link or switch, without a test over all nodes")
     _add_common(search)
     nodes = "which nodes, as Slurm writes them: gpu-[1-4],gpu-7 (default: all of the partition that can be used)"
-    search.add_argument("--nodes", metavar="LIST", help=nodes)
-    search.add_argument("--partition", metavar="NAME", help="a partition other than the scenario's")
+    search.add_argument("--nodes", type=filled, metavar="LIST", help=nodes)
+    search.add_argument("--partition", type=filled, metavar="NAME", help="a partition other than the scenario's")
     pairs = "what the pairs run (default: the scenario's; the all_reduce of a pair hides a loss of EFA devices)"
     search.add_argument("--collective", choices=COLLECTIVES, help=pairs)
     search.set_defaults(do=_locate, upload=None, history=None, resume=None)
@@ -60,11 +61,11 @@ def add_run_commands(commands: Any) -> None:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     scenario = f"scenario file (JSON, schema 1; default: {preparation.SCENARIO_FILE})"
-    parser.add_argument("--scenario", type=Path, default=preparation.SCENARIO_FILE, metavar="FILE", help=scenario)
+    parser.add_argument("--scenario", type=path_of, default=preparation.SCENARIO_FILE, metavar="FILE", help=scenario)
     site = f"values of this site that replace the scenario's (default: {preparation.SITE_FILE}, if it exists)"
-    parser.add_argument("--site", type=Path, metavar="FILE", help=site)
+    parser.add_argument("--site", type=path_of, metavar="FILE", help=site)
     output = f"a directory for each run is made here (default: {OUTPUT})"
-    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=output)
+    parser.add_argument("--output", type=path_of, default=OUTPUT, metavar="DIR", help=output)
     drain = (
         "drain the nodes that are slow or failed, with the reason: one, or up to locate.drain_percent of the scenario "
         "(10 %%); ParallelCluster then replaces their instances; a node that is drained already keeps its reason"

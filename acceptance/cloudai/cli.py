@@ -29,6 +29,7 @@ from acceptance.cloudai.sweep import point_count, points
 from acceptance.cloudai.templates import NCCL_IMAGE_2024, REFUSED, TEMPLATES
 from acceptance.cloudai.time_limit import TIME_RULE, seconds_of, slurm_time
 from acceptance.errors import EXIT_GOOD, EXIT_INPUT, InputError
+from acceptance.options import filled, path_of
 from acceptance.runner.slurm import Node
 from acceptance.scenario.runs import TestDefinition, TestRun, TestScenario, as_sweep
 from acceptance.text import plural, size_text, without_password
@@ -37,7 +38,7 @@ from acceptance.text import plural, size_text, without_password
 def add_cloudai_commands(commands: Any) -> None:
     """Add the commands to the parser of `acceptance`."""
     verify = commands.add_parser("verify-configs", help="check CloudAI's TOML files: systems, tests and scenarios")
-    verify.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file, or a folder with all below it")
+    verify.add_argument("paths", nargs="+", type=path_of, metavar="PATH", help="a file, or a folder with all below it")
     add_folders(verify)
     verify.add_argument("--json", action="store_true", help="print one JSON object")
     verify.set_defaults(do=_verify)
@@ -55,21 +56,21 @@ def add_cloudai_commands(commands: Any) -> None:
     add_download_options(downloading)
     downloading.set_defaults(do=_download, single_sbatch=False)
     converting = commands.add_parser("convert", help="write a tree of CloudAI's files of 2024 in today's dialect")
-    converting.add_argument("source", type=Path, metavar="SOURCE", help="a folder; it is not changed")
-    converting.add_argument("target", type=Path, metavar="TARGET", help="a folder that is empty or does not exist")
+    converting.add_argument("source", type=path_of, metavar="SOURCE", help="a folder; it is not changed")
+    converting.add_argument("target", type=path_of, metavar="TARGET", help="a folder that is empty or does not exist")
     image = f"the image of NcclTest, whose tests of 2024 name none (default: {NCCL_IMAGE_2024}, that of 2024)"
-    converting.add_argument("--image", default=NCCL_IMAGE_2024, metavar="IMAGE", help=image)
+    converting.add_argument("--image", type=filled, default=NCCL_IMAGE_2024, metavar="IMAGE", help=image)
     converting.set_defaults(do=_convert)
 
 
 def add_files(parser: argparse._ActionsContainer, *, required: bool) -> None:
     """Add the options of which system and scenario is meant, as CloudAI has them."""
     system = "the system's file (default: $CLOUDAI_SYSTEM_CONFIG)"
-    parser.add_argument("--system-config", type=Path, metavar="FILE", help=system)
-    parser.add_argument("--test-scenario", type=Path, required=required, metavar="FILE", help="the scenario's file")
+    parser.add_argument("--system-config", type=path_of, metavar="FILE", help=system)
+    parser.add_argument("--test-scenario", type=path_of, required=required, metavar="FILE", help="the scenario's file")
     add_folders(parser)
     output = "where the scenario's folder is made (default: output_path of the system)"
-    parser.add_argument("--output-dir", type=Path, metavar="DIR", help=output)
+    parser.add_argument("--output-dir", type=path_of, metavar="DIR", help=output)
     cache = "run: submit without a look at whether install_path has what install puts there"
     parser.add_argument("--enable-cache-without-check", action="store_true", help=cache)
     parser.add_argument("--single-sbatch", action="store_true", help="refused: Slurm gets a job for each test")
@@ -93,15 +94,25 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
     add_files(group, required=False)
     group.add_argument("--no-wait", action="store_true", help="submit the jobs and end; --resume goes on")
     bound = f"cancel the jobs that have not ended after this time, such as 2h (default: {DEFAULT_TIMEOUT})"
-    group.add_argument("--timeout", default=DEFAULT_TIMEOUT, metavar="TIME", help=bound)
+    group.add_argument("--timeout", metavar="TIME", help=bound)
 
 
 DEFAULT_TIMEOUT = "1d"
+_OPTIONS = (
+    *("system_config", "tests_dir", "hook_dir", "output_dir", "enable_cache_without_check", "single_sbatch"),
+    *("no_wait", "timeout"),
+)
+
+
+def unused_options(arguments: argparse.Namespace) -> list[str]:
+    """Return a fault for each option of a scenario of CloudAI that was given to `run` without one."""
+    rule = "is for a scenario of CloudAI. Hint: leave it out, or name the scenario with --test-scenario FILE"
+    return [f"--{name.replace('_', '-')}: {rule}" for name in _OPTIONS if getattr(arguments, name) not in (None, False)]
 
 
 def timeout_of(arguments: argparse.Namespace) -> int:
     """Return `--timeout` in seconds. Raises InputError."""
-    seconds = seconds_of(arguments.timeout)
+    seconds = seconds_of(DEFAULT_TIMEOUT if arguments.timeout is None else arguments.timeout)
     if seconds is None:
         raise InputError([f'--timeout {arguments.timeout}: {TIME_RULE}. Hint: write "2h"'])
     return seconds
@@ -225,9 +236,9 @@ def _not_a_system(tree: Tree, path: Path) -> Iterator[str]:
 def add_folders(parser: argparse._ActionsContainer) -> None:
     """Add the options of where tests and hooks are."""
     tests = "the test files of this folder (default: the nearest ones of PATH)"
-    parser.add_argument("--tests-dir", type=Path, metavar="DIR", help=tests)
+    parser.add_argument("--tests-dir", type=path_of, metavar="DIR", help=tests)
     hooks = "the hooks' scenarios, their tests in its folder test (default: folders `hook` of PATH, else conf/hook)"
-    parser.add_argument("--hook-dir", type=Path, metavar="DIR", help=hooks)
+    parser.add_argument("--hook-dir", type=path_of, metavar="DIR", help=hooks)
 
 
 LISTS = ("agents", "reports", "templates")

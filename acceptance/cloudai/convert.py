@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from acceptance.cloudai.time_limit import seconds_of, slurm_time
 from acceptance.cloudai.toml_file import TomlFile, read_toml
 from acceptance.cloudai.toml_text import toml_text
 from acceptance.errors import ExternalError, InputError
+from acceptance.options import resolved
 from acceptance.runner.files import new_folder, write_whole
 
 
@@ -26,9 +28,9 @@ def convert(source: Path, target: Path, image: str) -> list[str]:
     """
     if not source.is_dir():
         raise InputError([f"{source}: is not a folder. Hint: give the folder of CloudAI's files"])
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise InputError([f"{target}: exists and is not an empty folder. Hint: give another folder"])
-    if source.resolve() in (target.resolve(), *target.resolve().parents):
+    if resolved(source) in (resolved(target), *resolved(target).parents):
         raise InputError([f"{target}: is in the folder that is converted. Hint: give a folder outside it"])
     tree = load_tree([source])
     if tree.remarks.errors:

@@ -21,6 +21,7 @@ from acceptance.cloudai.fetch.place import COMPLETE, complete
 from acceptance.cloudai.load import System
 from acceptance.cloudai.shell import batch_value
 from acceptance.errors import EXIT_ENVIRONMENT, EXIT_GOOD, ExternalError, InputError
+from acceptance.options import filled, path_of
 from acceptance.programs import call
 from acceptance.runner.files import write_whole
 from acceptance.text import printable
@@ -46,14 +47,16 @@ def add_download_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `acceptance download`."""
     system = "the system's file (default: $CLOUDAI_SYSTEM_CONFIG)"
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help=f"what to download: {_RULE[8:]}")
-    parser.add_argument("--system-config", type=Path, metavar="FILE", help=system)
+    parser.add_argument("--system-config", type=path_of, metavar="FILE", help=system)
     include = "only files whose path in the source matches, such as 'train/0*.zst' (may be repeated)"
-    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help=include)
+    parser.add_argument("--include", type=filled, action="append", default=[], metavar="PATTERN", help=include)
     folder = "plain files into this folder (default: hf: the cache below hf_home_path; ngc: install_path)"
-    parser.add_argument("--local-dir", type=Path, metavar="DIR", help=folder)
+    parser.add_argument("--local-dir", type=path_of, metavar="DIR", help=folder)
     held = "the secret of Secrets Manager with the token (default: what huggingface-cli login, ngc config set left)"
     parser.add_argument("--secret", default="", metavar="ARN", help=held)
-    parser.add_argument("--partition", metavar="NAME", help="where the jobs run (default: that of the system)")
+    parser.add_argument(
+        "--partition", type=filled, metavar="NAME", help="where the jobs run (default: that of the system)"
+    )
     parser.add_argument("--wait", action="store_true", help="wait until the jobs have ended")
     parser.add_argument("--dry-run", action="store_true", help="print the scripts; write and submit nothing")
 

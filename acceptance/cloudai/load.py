@@ -20,6 +20,7 @@ from acceptance.cloudai.sweep import point_count
 from acceptance.cloudai.templates import TEMPLATES, Template, refusal
 from acceptance.cloudai.toml_file import TomlFile, read_toml
 from acceptance.errors import InputError
+from acceptance.options import resolved
 from acceptance.scenario.runs import Dependency, TestDefinition, TestRun, TestScenario
 
 MOST_JOBS = 10_000  # of a scenario: MaxJobCount of Slurm, if slurm.conf has no other (man slurm.conf, 22.05 to 25.11)
@@ -182,7 +183,7 @@ def _hook_files(hook_dir: Path | None, main: Sequence[Path]) -> list[Path]:
 
 
 def _is_hook(path: Path, hook_dir: Path | None) -> bool:
-    return path.parent.name == "hook" or (hook_dir is not None and path.parent.resolve() == hook_dir.resolve())
+    return path.parent.name == "hook" or (hook_dir is not None and resolved(path.parent) == resolved(hook_dir))
 
 
 def _read(path: Path, tree: Tree) -> TomlFile | None:
@@ -334,7 +335,7 @@ class _Nearest:
     """
 
     def __init__(self, scenario: Path, tests: Sequence[LoadedTest], tree: Tree) -> None:
-        self._parts, self._used, self._templates = scenario.resolve().parent.parts, tree.used, tree.templates
+        self._parts, self._used, self._templates = resolved(scenario).parent.parts, tree.used, tree.templates
         self._used.add(str(scenario))
         self.tests: dict[str, list[LoadedTest]] = {}
         for test in tests:
@@ -356,7 +357,7 @@ class _Nearest:
         return template
 
     def _shared(self, test: LoadedTest) -> int:
-        theirs = test.file.path.resolve().parent.parts
+        theirs = resolved(test.file.path).parent.parts
         pairs = zip(self._parts, theirs)
         return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self._parts), len(theirs)))
 

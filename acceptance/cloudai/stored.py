@@ -118,7 +118,14 @@ def read_ids(folder: Path) -> dict[tuple[str, int, int], int]:
     """Return the ids of the submitted jobs by test, iteration and step; none before all are submitted."""
     try:
         lines = read_plain(folder / JOBS).splitlines()
-    except OSError:
+    except FileNotFoundError:
         return {}
+    except (OSError, ValueError) as error:
+        rule = error.strerror if isinstance(error, OSError) else "is not UTF-8, or too large"
+        raise InputError([f"{folder / JOBS}: {rule}. Hint: is it the file that submit.sh wrote?"]) from None
     rows = [line.split("\t") for line in lines]
-    return {(row[0], int(row[1]), int(row[2])): int(row[3]) for row in rows if len(row) == 4 and row[3].isdigit()}
+    return {
+        (row[0], int(row[1]), int(row[2])): int(row[3])
+        for row in rows
+        if len(row) == 4 and all(one.isdecimal() for one in row[1:])
+    }

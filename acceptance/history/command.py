@@ -17,6 +17,7 @@ from acceptance.history.recording import HISTORY_FILE
 from acceptance.history.store import reading
 from acceptance.history.terminal import comparison_text, history_text
 from acceptance.history.trend import compare, trends
+from acceptance.options import filled, path_of
 from acceptance.text import plural
 
 
@@ -24,9 +25,9 @@ def add_history_command(commands: Any, output: Path) -> None:
     """Add the command to the parser of `acceptance`. output: where the deployment's acceptance puts its runs."""
     history = commands.add_parser("history", help="what earlier runs measured: trend, comparison of two, degradation")
     where = f"the directory that runs are made in (default: {output})"
-    history.add_argument("--output", type=Path, default=output, metavar="DIR", help=where)
-    history.add_argument("--history", type=Path, metavar="FILE", help=f"the history (default: DIR/{HISTORY_FILE})")
-    history.add_argument("--cluster", metavar="NAME", help="of this cluster only")
+    history.add_argument("--output", type=path_of, default=output, metavar="DIR", help=where)
+    history.add_argument("--history", type=path_of, metavar="FILE", help=f"the history (default: DIR/{HISTORY_FILE})")
+    history.add_argument("--cluster", type=filled, metavar="NAME", help="of this cluster only")
     history.add_argument("--compare", nargs=2, metavar=("RUN", "RUN"), help="compare two runs by their ids")
     history.add_argument("--last", type=int, default=20, metavar="N", help="list the last N runs (default: 20)")
     history.add_argument("--rebuild", action="store_true", help="add the runs of DIR; a broken file is put aside first")

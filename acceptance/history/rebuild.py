@@ -11,6 +11,7 @@ from acceptance.cloudai.stored import is_scenario_folder
 from acceptance.errors import InputError
 from acceptance.history.recording import parts_of, put
 from acceptance.history.store import HistoryError, reading, writing
+from acceptance.options import resolved
 from acceptance.report import build_report
 
 
@@ -27,7 +28,7 @@ def rebuild(path: Path, output: Path, say: Callable[[str], None]) -> int:
     for directory in directories:
         try:
             own = scenario_report if is_scenario_folder(directory) else build_report
-            report = own(directory.resolve())
+            report = own(resolved(directory))
             parts = parts_of(directory, report)
         except InputError as error:
             say(f"left out: {error.faults[0]}")

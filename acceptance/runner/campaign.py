@@ -14,6 +14,7 @@ from pathlib import Path
 
 from acceptance.errors import ExternalError, Interrupted
 from acceptance.limits import measured_busbw
+from acceptance.options import resolved
 from acceptance.report.gpus import add_suite
 from acceptance.runner.allocation import NAME
 from acceptance.runner.files import open_plain, write_whole
@@ -46,7 +47,7 @@ def make_run_directory(output: Path, partition: str) -> Path:
                 directory.mkdir()
             except FileExistsError:
                 continue
-            return directory.resolve()
+            return resolved(directory)
     except OSError as error:
         hint = "Hint: is the shared file system mounted, writable and not full?"
         raise ExternalError(f"{output}: {error.strerror or error}. {hint}") from None

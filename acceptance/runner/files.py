@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from acceptance.errors import InputError
 from acceptance.nccl import Log, parse_stream
+from acceptance.options import resolved
 
 _MOST_DEBUG_FILES = 20_000  # one a process
 MOST = 256 << 20  # bytes of one file; run.json of 1,000 nodes has some hundred thousand
@@ -115,7 +116,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     An empty folder is replaced. Raises InputError if the folder has files then. After an error nothing remains; what a
     killed process left is removed by the next one.
     """
-    folder = folder.resolve()
+    folder = resolved(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_dead(folder.parent)
     part = hidden_name(folder.parent)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,8 @@ class _Reader:
         if value is _ABSENT:
             return low
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            self.fault(key, value, f"must be a whole number from {low} to {high}", "correct the number")
+            rule = f"must be {low}" if low == high else f"must be a whole number from {low} to {high}"
+            self.fault(key, value, rule, "correct the number")
             return low
         return value
 
@@ -197,14 +200,16 @@ def search_values(value: Any, partition: str | None, collective: str | None) -> 
 
 def _decode(path: Path) -> Any:
     try:
-        with path.open("rb") as stream:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError([f"{path}: is not a regular file. Hint: give the path of a scenario file"])
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             data = stream.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise InputError([f"{path}: {error.strerror or error}. Hint: give the path of a scenario file"]) from None
     if len(data) > _LARGEST_FILE:
         raise InputError([f"{path}: is larger than {_LARGEST_FILE} bytes. Hint: is it a scenario file?"])
     try:
-        return json.loads(data.decode("utf-8"))
+        return json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InputError([f"{path}: is not JSON: {error}. Hint: check it with `python3 -m json.tool {path}`"]) from None
 

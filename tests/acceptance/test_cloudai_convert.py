@@ -93,14 +93,16 @@ def test_a_time_limit_with_two_readings_is_written_out(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_over_or_from_a_tree_with_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = tmp_path / "old"
+    source, link = tmp_path / "old", tmp_path / "link"
     shutil.copytree(DATA / "guide", source)
+    link.symlink_to("nowhere")
     cases = [
         (
             [source / "system.toml", tmp_path / "new"],
             f"{source}/system.toml: is not a folder. Hint: give the folder of CloudAI's files",
         ),
         ([source, tmp_path], f"{tmp_path}: exists and is not an empty folder. Hint: give another folder"),
+        ([source, link], f"{link}: exists and is not an empty folder. Hint: give another folder"),
         ([source, source / "new"], f"{source}/new: is in the folder that is converted. Hint: give a folder outside it"),
     ]
     for arguments, words in cases:
