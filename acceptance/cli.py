@@ -22,28 +22,44 @@ from acceptance.text import complain
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code. Faults of the user or the machine never print a traceback."""
-    words = sys.argv[1:] if argv is None else argv
     try:
-        if words[:1] == ["--mode"]:  # as the CloudAI guide of 2024 names its commands
-            words = words[1:]
-        if words and words[0] in PROGRAMS:
-            run_program(words[0], words[1:])
-        arguments = command_parser().parse_args(words)
-        code: int = arguments.do(arguments)
-        sys.stdout.flush()
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()  # else Python does so after this function, and prints what fails then
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_PIPE
     except AcceptanceError as error:
         complain(str(error))
         return error.exit_code
     except OSError as error:
-        complain(f"{error.filename or 'the file system'}: {error.strerror or error}. Hint: is it full or read-only?")
+        place = error.filename or "the file system"
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+            place = "standard output"
+        complain(f"{place}: {error.strerror or error}. Hint: is it full or read-only?")
         return EXIT_ENVIRONMENT
     except KeyboardInterrupt:
         complain("interrupted")
         return EXIT_INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["--mode"]:  # as the CloudAI guide of 2024 names its commands
+        words = words[1:]
+    if words and words[0] in PROGRAMS:
+        run_program(words[0], words[1:])
+    arguments = command_parser().parse_args(words)
+    code: int = arguments.do(arguments)
     return code
+
+
+def _drop_output() -> None:
+    """What is still in the buffer of standard output goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def command_parser() -> argparse.ArgumentParser:

@@ -173,6 +173,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return reports.result([f"{reports.node_name()}: {error}"])
     if not gpus and not arguments.cpu:
         expected = arguments.expect_gpus or 0
+        if arguments.inject and not expected:
+            reports.complain(f"--inject {arguments.inject}: there is no GPU on this machine. Hint: leave it out")
+            return reports.EXIT_INPUT
         failures = [f"{reports.node_name()}: no GPU, expected {expected}"] if expected else []
         return reports.result(failures, "no GPU on this machine: no test was run")
     try:
@@ -245,7 +248,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--cpu", action="store_true", help="for tests: gloo on the CPU; the figures mean nothing")
     inject = f"for tests: a fault on one rank: {'; '.join(f'{kind}:1 {what}' for kind, what in FAULTS.items())}"
-    parser.add_argument("--inject", default="", metavar="KIND:RANK", help=inject)
+    parser.add_argument("--inject", type=reports.filled, metavar="KIND:RANK", help=inject)
     return parser
 
 
@@ -419,7 +422,7 @@ def _timed(group: Group, run: Callable[[], Any], iterations: int) -> list[float]
 def _training(arguments: argparse.Namespace, group: Group, mode: str) -> _Tested:
     from gpusuite.distributed_training import train
 
-    rate = 0.0 if arguments.inject.startswith("loss:") else 1e-3
+    rate = 0.0 if (arguments.inject or "").startswith("loss:") else 1e-3
     with group.phase(f"{mode} training"):
         found = train(group.device, mode, arguments.epochs, arguments.steps, arguments.batch_size, rate)
         finite = not any(group.of_each(float(not found["gradients_finite"])))
@@ -458,4 +461,4 @@ def _conclude(group: Group, failures: list[str], code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reports.run(main, unwinds=False))

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read every report of gpu_tests.py below a directory and judge them together."""
     parser = argparse.ArgumentParser(description="Judge the reports of many nodes together.")
     reports.add_common(parser, REPORT, measures=False)
-    parser.add_argument("directory", type=Path, metavar="DIR", help="with the nodes' reports, in any depth")
+    parser.add_argument("directory", type=reports.path, metavar="DIR", help="with the nodes' reports, in any depth")
     parser.add_argument(
         "--expect-nodes", type=reports.whole(0, 1_000_000), metavar="N", help="fewer reports are a failure"
     )
@@ -73,7 +73,7 @@ def _read(directory: Path) -> tuple[dict[str, dict[str, Any]], list[Check]]:
             try:
                 report = _report(path)
             except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                text = f"{path}: cannot be read: {type(error).__name__}: {error}"
+                text = f"{path}: cannot be read: {_reason(error)}. Hint: remove it, or run gpu_tests.py there again"
                 checks.append(Check("report", "fail", text))
                 continue
             if report is not None:
@@ -83,6 +83,25 @@ def _read(directory: Path) -> tuple[dict[str, dict[str, Any]], list[Check]]:
     return found, checks
 
 
+class _FormError(ValueError):
+    """What a report may not be, in words."""
+
+
+def _reason(error: Exception) -> str:
+    """Say in words why a report cannot be read."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, _FormError):
+        return str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return "is not UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"is not JSON: {error}"
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing"
+    return "has another form than a report of gpu_tests.py"
+
+
 def _report(path: Path) -> dict[str, Any] | None:
     """Return a report of gpu_tests.py, None for any other file of JSON. Raises several errors if it has another form.
 
@@ -90,15 +109,15 @@ def _report(path: Path) -> dict[str, Any] | None:
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise ValueError("is not a file")
+            raise _FormError("is not a regular file")
         data = stream.read(_LARGEST + 1)
     if len(data) > _LARGEST:
-        raise ValueError(f"is larger than {_LARGEST} bytes")
+        raise _FormError(f"is larger than {_LARGEST} bytes")
     report = json.loads(data)
     if not isinstance(report, dict) or report.get("program") != "gpu_tests":
         return None
     if not isinstance(report["node"], str) or not isinstance(report["date"], str):
-        raise TypeError("node and date must be texts")
+        raise _FormError("node and date must be texts")
     judge_fleet([report])
     return report
 

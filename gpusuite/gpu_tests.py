@@ -103,7 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         reports.say("ENV", f"{gpu} {gpu.name}, {gpu.memory_bytes >> 20} MiB, {gpu.uuid}")
     reports.say("ENV", f"cuda_device_count {len(run.gpus)}")
     try:
-        fault = fault_of(arguments.inject, stages, len(run.gpus)) if run.gpus and fault else fault
+        if fault and (run.gpus or not (arguments.expect_gpus or run.checks)):
+            fault = fault_of(arguments.inject, stages, len(run.gpus))
     except ValueError as error:
         reports.complain(str(error))
         return reports.EXIT_INPUT
@@ -129,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--stress-seconds", type=reports.above_zero, metavar="S", help=seconds)
     faults = "; ".join(f"{kind} {text} (stage {', '.join(stages) or 'any'})" for kind, (text, stages) in FAULTS.items())
     inject = f"a fault on purpose on one GPU, which the checks must find: KIND:GPU. {faults}"
-    parser.add_argument("--inject", metavar="KIND:GPU", help=inject)
+    parser.add_argument("--inject", type=reports.filled, metavar="KIND:GPU", help=inject)
     cpu = "for tests: run the stages in N processes on the CPU instead, with tiny sizes; the figures mean nothing"
     parser.add_argument("--cpu-devices", type=reports.whole(1, 64), metavar="N", help=cpu)
     return parser
@@ -281,4 +282,4 @@ def lines_of(stage: str, result: Mapping[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reports.run(main))

@@ -48,7 +48,8 @@ def fault_of(text: str, stages: Sequence[str], gpus: int | None = None) -> tuple
         raise ValueError(f"--inject {text}: must be KIND:GPU, with KIND one of {', '.join(FAULTS)}. Hint: flip:0")
     gpu = int(digits)
     if gpus is not None and gpu >= gpus:
-        raise ValueError(f"--inject {text}: there is no GPU {gpu}. Hint: 0 to {gpus - 1}")
+        hint = f"0 to {gpus - 1}" if gpus else "leave it out, this machine has none"
+        raise ValueError(f"--inject {text}: there is no GPU {gpu}. Hint: {hint}")
     finding = [stage for stage in FAULTS[kind][1] or stages if stage != "peers" or (gpu == 0 and gpus != 1)]
     if not set(finding) & set(stages):
         rule = f"none of the stages {','.join(stages)} finds it on GPU {gpu}"

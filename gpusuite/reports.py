@@ -42,11 +42,30 @@ def add_common(parser: argparse.ArgumentParser, report_name: str, *, measures: b
     where = "write the JSON file here; %%N is the node's name"
     parser.add_argument("--report-dir", type=_directory, metavar="DIR", help=where)
     name = f"name of the JSON file (default: {report_name})"
-    parser.add_argument("--report-name", default=report_name, metavar="NAME", help=name)
+    parser.add_argument("--report-name", type=_file_name, default=report_name, metavar="NAME", help=name)
 
 
 def _directory(text: str) -> Path:
-    return Path(text.replace("%N", node_name()))
+    return path(text.replace("%N", node_name()))
+
+
+def _file_name(text: str) -> str:
+    if not text.isprintable() or "/" in text or text in ("", ".", ".."):
+        rule = "must be the name of a file, without a folder"
+        raise argparse.ArgumentTypeError(f"{text!r}: {rule}. Hint: name the folder with --report-dir")
+    return text
+
+
+def filled(text: str) -> str:
+    """The type of a flag: a text that is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty. Hint: is a variable of the shell not set?")
+    return text
+
+
+def path(text: str) -> Path:
+    """The type of a flag: a path. An empty one would mean the current folder."""
+    return Path(filled(text))
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -71,17 +90,38 @@ def above_zero(text: str) -> float:
     return number
 
 
-def run(main: Callable[[], int]) -> int:
-    """Run a program. What ends it from outside prints no traceback, and its folders and processes end with it."""
-    signal.signal(signal.SIGTERM, _end)
+def run(main: Callable[[], int], *, unwinds: bool = True) -> int:
+    """Run a program. What ends it from outside prints no traceback, and its folders and processes end with it.
+
+    unwinds: whether SIGTERM does so too; without, it ends the program at once, also one that waits for NCCL.
+    """
+    if unwinds:
+        signal.signal(signal.SIGTERM, _end)
     try:
-        return main()
+        try:
+            return main()
+        finally:
+            sys.stdout.flush()  # else Python does so after this function, and prints what fails then
     except KeyboardInterrupt:
         complain("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_output()
         return EXIT_PIPE
+    except OSError as error:
+        place = error.filename or "the file system"
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+            place = "standard output"
+        complain(f"{place}: {error.strerror or error}. Hint: is it full, or not writable?")
+        return EXIT_ENVIRONMENT
+
+
+def _drop_output() -> None:
+    """What is still in the buffer of standard output goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def unfit() -> int:

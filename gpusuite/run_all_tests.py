@@ -29,6 +29,7 @@ from gpusuite import reports
 from gpusuite.devices import CudaError, Gpu, find_gpus
 from gpusuite.gpu_tests import STAGES
 from gpusuite.options import fault_of
+from gpusuite.storage_tests import SIZES, THREADS, check_places, size_of
 
 REPORT = "run_all_result.json"
 # Test of ddp_tests.py -> its report.
@@ -55,27 +56,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     cpu = arguments.cpu_devices
     try:
+        check_places(arguments.storage_dir, size_of(SIZES[arguments.quick]), THREADS, "--storage-dir")
         gpus = find_gpus() if cpu is None else [Gpu(index, "CPU", f"cpu:{index}") for index in range(cpu)]
         if arguments.inject:
-            fault_of(arguments.inject, list(STAGES), len(gpus) or None)
+            fault_of(arguments.inject, list(STAGES), len(gpus) if gpus or not arguments.expect_gpus else None)
     except ValueError as error:
         reports.complain(str(error))
         return reports.EXIT_INPUT
     except CudaError as error:
         return reports.result([f"{reports.node_name()}: {error}"])
+    except OSError as error:
+        reports.complain(f"--storage-dir {error.filename}: {error.strerror}. Hint: is the file system mounted?")
+        return reports.EXIT_INPUT
     if not gpus and not arguments.expect_gpus and not arguments.storage_dir:
         reports.say("ENV", f"node {reports.node_name()}: no GPU")
-        return reports.result([], "no GPU on this machine: no test was run")
+        return _conclude(arguments, {}, 0.0, "no GPU on this machine: no test was run")
     if gpus and reports.unfit():
         return reports.EXIT_ENVIRONMENT
     started, found = time.monotonic(), {}
     with tempfile.TemporaryDirectory() as folder:
-        directory = arguments.report_dir or Path(folder)
+        directory = _writable(arguments.report_dir) or Path(folder)
         for part in parts(arguments, gpus, directory):
             found.update(run_part(part, directory))
         if len(gpus) == 1:
             reports.say("DDP", "one GPU: there is no other to communicate with, DDP and FSDP were not run")
         return _conclude(arguments, found, time.monotonic() - started)
+
+
+def _writable(directory: Path | None) -> Path | None:
+    """Return the directory if it can be written. Else the parts write elsewhere, and their failures are not lost."""
+    if directory is not None:
+        with contextlib.suppress(OSError):
+            directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=directory):
+                return directory
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,8 +99,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--expect-gpus", type=reports.whole(0, 1_000_000), metavar="N", help="fewer GPUs are a failure")
     parser.add_argument("--stress-seconds", type=reports.above_zero, metavar="S", help="length of the stress test")
     storage = "test the storage of this directory too; may be repeated"
-    parser.add_argument("--storage-dir", type=Path, action="append", default=[], metavar="DIR", help=storage)
-    parser.add_argument("--inject", metavar="KIND:GPU", help="passed to gpu_tests.py: a fault on purpose")
+    parser.add_argument("--storage-dir", type=reports.path, action="append", default=[], metavar="DIR", help=storage)
+    parser.add_argument(
+        "--inject", type=reports.filled, metavar="KIND:GPU", help="passed to gpu_tests.py: a fault on purpose"
+    )
     cpu = "for tests: N processes on the CPU instead of GPUs; the figures mean nothing"
     parser.add_argument("--cpu-devices", type=reports.whole(1, 64), metavar="N", help=cpu)
     return parser
@@ -183,16 +200,17 @@ def _read(path: Path) -> dict[str, Any]:
     return report
 
 
-def _conclude(arguments: argparse.Namespace, found: dict[str, dict[str, Any]], took_s: float) -> int:
+def _conclude(arguments: argparse.Namespace, found: dict[str, dict[str, Any]], took_s: float, skipped: str = "") -> int:
     failures = list(dict.fromkeys(failure for part in found.values() for failure in part["failures"]))
     for name, part in found.items():
         reports.say("SUMMARY", f"{name} rc={part['rc']} in {part['took_s']} s")
-    reports.say("SUMMARY", f"whole suite in {took_s:.1f} s")
+    if not skipped:
+        reports.say("SUMMARY", f"whole suite in {took_s:.1f} s")
     report = {"schema": 1, "node": reports.node_name(), "date": reports.now(), "quick": arguments.quick}
     report.update(took_s=round(took_s, 1), parts=found, failures=failures)
-    report["result"] = reports.FAILURE if failures else reports.SUCCESS
+    report["result"] = reports.FAILURE if failures else reports.SKIPPED if skipped else reports.SUCCESS
     written = reports.write(arguments.report_dir, arguments.report_name, report)
-    code = reports.result(failures)
+    code = reports.result(failures, skipped)
     return code if written else code or reports.EXIT_ENVIRONMENT
 
 

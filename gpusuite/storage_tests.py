@@ -38,6 +38,8 @@ _READ = 128 << 10  # one read of a data loader
 # Random reads of each thread, and seconds that they may take at most: without and with --quick.
 _READS, _READS_S = (4000, 1000), (5.0, 1.25)
 _FIO_LIMIT_S = 600
+SIZES = ("16G", "1G")  # without and with --quick
+THREADS = 8
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -61,9 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Test each directory, print and write what was measured."""
     arguments = _parser().parse_args(argv)
     try:
-        size = size_of(arguments.size or ("1G" if arguments.quick else "16G"))
-        for directory in arguments.directory:
-            _check_space(directory, arguments.threads * _blocks(size, arguments.threads) * BLOCK)
+        size = size_of(arguments.size or SIZES[arguments.quick])
+        check_places(arguments.directory, size, arguments.threads)
     except (ValueError, OSError) as error:
         reports.complain(str(error))
         return reports.EXIT_INPUT
@@ -94,11 +95,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Test storage as training uses it.")
     reports.add_common(parser, REPORT)
     where = "a directory on the storage to test; may be repeated"
-    parser.add_argument("--directory", type=Path, action="append", required=True, metavar="DIR", help=where)
-    size = "bytes that are written and read, such as 64G (default: 16G, with --quick 1G)"
+    parser.add_argument("--directory", type=reports.path, action="append", required=True, metavar="DIR", help=where)
+    size = f"bytes that are written and read, such as 64G (default: {SIZES[0]}, with --quick {SIZES[1]})"
     parser.add_argument("--size", metavar="SIZE", help=size)
     parser.add_argument(
-        "--threads", type=reports.whole(1, 1024), default=8, metavar="N", help="files at the same time (default: 8)"
+        "--threads",
+        type=reports.whole(1, 1024),
+        default=THREADS,
+        metavar="N",
+        help=f"files at the same time (default: {THREADS})",
     )
     parser.add_argument(
         "--files", type=reports.whole(1, 1_000_000), metavar="N", help="small files (default: 5000, with --quick 1000)"
@@ -119,15 +124,19 @@ def size_of(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _check_space(directory: Path, size: int) -> None:
-    if not directory.is_dir():
-        raise ValueError(f"--directory {directory}: is no directory. Hint: make it, or mount the file system")
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise ValueError(f"--directory {directory}: cannot be written. Hint: give a directory of your own below it")
-    free = shutil.disk_usage(directory).free
-    if free < 1.1 * size:
-        needed = f"{free} bytes are free, the test writes {size}"
-        raise ValueError(f"--directory {directory}: {needed}. Hint: a smaller --size, fewer --threads")
+def check_places(directories: Sequence[Path], size: int, threads: int, flag: str = "--directory") -> None:
+    """Raise ValueError or OSError for a directory that cannot be tested. flag: that has named it."""
+    size = threads * _blocks(size, threads) * BLOCK
+    for directory in directories:
+        place = f"{flag} {directory}"
+        if not directory.is_dir():
+            raise ValueError(f"{place}: is no directory. Hint: make it, or mount the file system")
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise ValueError(f"{place}: cannot be written. Hint: give a directory of your own below it")
+        free = shutil.disk_usage(directory).free
+        if free < 1.1 * size:
+            needed = f"{free} bytes are free, the test writes {size}"
+            raise ValueError(f"{place}: {needed}. Hint: storage_tests.py with a smaller --size, fewer --threads")
 
 
 def test(directory: Path, size: int, arguments: argparse.Namespace) -> dict[str, Any]:

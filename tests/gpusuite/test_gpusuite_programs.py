@@ -319,6 +319,7 @@ def test_a_driver_that_fails_is_no_skipped_test(
         ),
         (ddp_tests, ["--all", "--report-name", "x"], "--all writes three reports, and --report-name names one"),
         (ddp_tests, ["--sizes", "1M,2X"], "--sizes 1M,2X: '2X' is no size of 4 bytes or more. Hint: 1M,64M,1G"),
+        (run_all_tests, ["--storage-dir", "/none"], "--storage-dir /none: is no directory. Hint: make it"),
         (storage_tests, ["--directory", "/none"], "--directory /none: is no directory. Hint: make it"),
         (storage_tests, ["--directory", "/tmp", "--size", "0"], "--size 0: is no size. Hint: 512M"),
         (storage_tests, ["--directory", "/tmp", "--size", "99999G"], "bytes are free, the test writes"),
@@ -343,6 +344,16 @@ def test_wrong_use(program: Any, flags: list[str], said: str, capsys: pytest.Cap
         (run_all_tests, ["--cpu-devices", "0"], "0: must be a whole number from 1 to 64"),
         (fleet, [".", "--expect-nodes", "x"], "x: must be a whole number from 0 to"),
         (fleet, [".", "--quick"], "unrecognized arguments: --quick"),  # it measures nothing
+        (gpu_tests, ["--inject", ""], "must not be empty"),
+        (run_all_tests, ["--inject", ""], "must not be empty"),
+        (ddp_tests, ["--inject", ""], "must not be empty"),
+        (gpu_tests, ["--report-dir", ""], "must not be empty"),
+        (run_all_tests, ["--storage-dir", ""], "must not be empty"),
+        (storage_tests, ["--directory", ""], "must not be empty"),
+        (fleet, [""], "must not be empty"),
+        (gpu_tests, ["--report-name", "../x.json"], "'../x.json': must be the name of a file, without a folder"),
+        (run_all_tests, ["--report-name", "/x.json"], "'/x.json': must be the name of a file, without a folder"),
+        (gpu_tests, ["--report-name", ""], "'': must be the name of a file"),
     ],
 )
 def test_flags_that_are_out_of_range(
@@ -374,6 +385,58 @@ def test_a_program_that_is_ended_from_outside(
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.parametrize("program", ["gpu_tests", "ddp_tests", "run_all_tests", "storage_tests", "fleet", "acceptance"])
+@pytest.mark.parametrize("full", [True, False], ids=["full", "reader"])
+def test_output_that_cannot_be_written(program: str, full: bool) -> None:
+    words = ["-m", "acceptance"] if program == "acceptance" else [str(SUITE / f"{program}.py")]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe, Path("/dev/full").open("w") as disk:
+        done = subprocess.run(
+            [sys.executable, *words, "--help"],
+            stdout=disk if full else pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environment,
+            cwd=SUITE.parent,
+        )
+    assert done.returncode == (3 if full else 141)
+    expected = "standard output: No space left on device. Hint: is it full"
+    assert len(done.stderr.splitlines()) == full
+    assert not full or expected in done.stderr
+
+
+@pytest.mark.parametrize("program", [gpu_tests, ddp_tests, run_all_tests])
+def test_a_fault_for_a_machine_without_a_gpu(
+    program: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "find_gpus", list)
+    assert program.main(["--inject", "wrong:9"]) == 2
+    assert "--inject wrong:9: there is no GPU " in capsys.readouterr().err
+
+
+def test_a_skipped_suite_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_all_tests, "find_gpus", list)
+    assert run_all_tests.main(["--report-dir", str(tmp_path)]) == 0
+    report = json.loads((tmp_path / "run_all_result.json").read_text())
+    assert (report["result"], report["failures"], report["parts"]) == ("SKIPPED", [], {})
+
+
+def test_a_failure_is_named_where_no_report_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_all_tests, "find_gpus", list)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
+    for name in ("loop", "file"):
+        assert run_all_tests.main(["--expect-gpus", "1", "--report-dir", str(tmp_path / name)]) == 1
+        said = capsys.readouterr()
+        assert "0 GPUs, expected 1" in said.out.splitlines()[-1]
+        assert f"{tmp_path / name}/run_all_result.json: " in said.err
+
+
 def test_a_part_ends_with_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -399,6 +462,15 @@ def test_reports_of_another_form_do_not_keep_the_fleet_from_being_judged(
     assert fleet.main([str(tmp_path)]) == 1
     printed = capsys.readouterr().out
     assert printed.count("cannot be read: ") == 2 * 6  # its line, and the last one
+    for name, reason in {
+        "0": "is not JSON: Expecting property name",
+        "1": "has another form than a report of gpu_tests.py",
+        "2": "node is missing",
+        "3": "node and date must be texts",
+        "4": "has another form than a report of gpu_tests.py",
+        "pipe": "is not a regular file",
+    }.items():
+        assert f"{tmp_path}/{name}.json: cannot be read: {reason}" in printed
     assert "[SUMMARY] 1 nodes" in printed
 
 
@@ -567,7 +639,7 @@ def test_how_much_storage_is_written(
         asked_for.append(size)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage_tests, "_check_space", lambda *_: None)
+    monkeypatch.setattr(storage_tests, "check_places", lambda *_: None)
     monkeypatch.setattr(storage_tests, "test", measure)
     assert storage_tests.main(["--directory", str(tmp_path), *flags]) == 1
     assert asked_for == [size]
@@ -576,6 +648,7 @@ def test_how_much_storage_is_written(
 def test_names_of_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for program in (gpu_tests, run_all_tests):
         monkeypatch.setattr(program, "find_gpus", list)
+    monkeypatch.setattr(run_all_tests, "check_places", lambda *_: None)  # a directory that vanishes after the look
     flags = ["--report-dir", str(tmp_path), "--report-name"]
     assert gpu_tests.main([*flags, "gpus"]) == 0
     assert run_all_tests.main([*flags, "whole.json", "--storage-dir", "/none"]) == 1
