@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +53,44 @@ def test_a_figure_that_differs(share: float, tmp_path: Path, capsys: pytest.Capt
     assert out[-1].endswith("figures, 1 of them differ by more than 3%")
 
 
-@pytest.mark.parametrize("broken", [None, "{", "[]", '{"together": {}, "gpus": {"x": 1}}'])
-def test_a_folder_that_cannot_be_compared(
-    broken: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (None, "No such file or directory"),
+        ("pipe", "is not a regular file"),
+        ("\udcff", "is not UTF-8"),
+        ("{", "is not JSON: Expecting property name"),
+        ("[]", "has another form than the suite and the bare script write"),
+        ('{"together": {}}', "gpus is missing"),
+        ('{"together": {}, "gpus": {"x": 1}}', "has another form than the suite and the bare script write"),
+    ],
+)
+def test_a_file_that_cannot_be_compared(
+    broken: str | None, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = write(tmp_path, {}, {})
-    if broken is None:
-        (tmp_path / "run_all_result.json").unlink()
-    else:
-        (tmp_path / BARES[1]).write_text(broken)
-    assert main(argv) == 3
-    error = capsys.readouterr().err
-    assert error.startswith(f"bench.suite: {tmp_path}: cannot be compared: ")
-    assert error.endswith("Hint: measure it\n")
+    argv, path = write(tmp_path, {}, {}), tmp_path / BARES[1]
+    path.unlink()
+    if broken == "pipe":
+        os.mkfifo(path)
+    elif broken is not None:
+        path.write_text(broken, errors="surrogateescape")
+    assert main(argv) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"bench.suite: {path}: {rule}")
+    assert said.endswith(". Hint: measure it, or name another folder with --report-dir\n")
+    assert said.count("\n") == 1
+
+
+def test_nothing_is_made_where_nothing_can_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert main(["--report-dir", str(tmp_path / "new")]) == 3
+    assert "torch is missing. Hint: make bench-suite PYTHON=" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert main(["--report-dir", "/dev/null"]) == 2
+    assert capsys.readouterr().err.startswith("bench.suite: /dev/null: is not a folder. Hint: ")
 
 
 def test_nothing_in_common_is_no_success(tmp_path: Path) -> None:
