@@ -56,7 +56,10 @@ def _made_again(directory: Path) -> Report:
     """The report of a scenario's folder, a run directory, or a directory with results of the GPU suite alone."""
     if is_scenario_folder(directory):
         return write_scenario_report(directory)
-    if (directory / FILE).exists() or not directory.is_dir():
+    if not directory.is_dir():
+        rule = "is not a run directory" if directory.exists() else "is not a run directory: it does not exist"
+        raise InputError([f"{directory}: {rule}. Hint: give what `acceptance run` printed as its run directory"])
+    if (directory / FILE).exists():
         return write_report(directory)
     report = suite_report(directory)
     foreign = [name for name in REPORT_FILES if (directory / name).exists()]

@@ -19,6 +19,8 @@ from acceptance.errors import ExternalError, InputError
 from acceptance.options import resolved
 from acceptance.runner.files import new_folder, write_whole
 
+_COPY_HINT = "is the file system of the target full or read-only? Only files, folders and links are copied"
+
 
 def convert(source: Path, target: Path, image: str) -> list[str]:
     """Write the tree `source` in today's dialect to `target`, whole or not at all; return a line for each change.
@@ -40,8 +42,9 @@ def convert(source: Path, target: Path, image: str) -> list[str]:
         try:
             shutil.copytree(source, folder, symlinks=True, dirs_exist_ok=True)
         except shutil.Error as error:
-            faults = [f"{path}: cannot be copied: {reason}" for path, _, reason in error.args[0]]
-            raise ExternalError("\n".join(faults)) from None
+            path, _, reason = error.args[0][0]  # mostly the others have the same
+            reason = re.sub(r"^\[Errno \d+\] ([^:]*).*", r"\1", str(reason), flags=re.DOTALL)
+            raise ExternalError(f"{target}: {path}: cannot be copied: {reason}. Hint: {_COPY_HINT}") from None
         for path, kind in tree.kinds.items():
             if source in path.parents:
                 below = path.relative_to(source)

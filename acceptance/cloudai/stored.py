@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.errors import InputError
+from acceptance.jsonable import FormError, form_fault, object_of
 from acceptance.runner.files import read_plain
 
 FILE = "plan.json"
@@ -97,7 +98,7 @@ def read_plan(folder: Path) -> StoredPlan:
     """Return the plan of a scenario's folder. Raises InputError if it is not one."""
     path = folder / FILE
     try:
-        value = json.loads(read_plain(path))
+        value = object_of(read_plain(path))
         tests = tuple(
             StoredTest(**{**one, "dependencies": tuple((kind, other) for kind, other in one["dependencies"])})
             for one in value["tests"]
@@ -105,12 +106,12 @@ def read_plan(folder: Path) -> StoredPlan:
         lists = ("names", "ends", "post_tests")
         jobs = tuple(StoredJob(**{**one, **{name: tuple(one[name]) for name in lists}}) for one in value["jobs"])
         if any(job.path.startswith("/") or ".." in job.path.split("/") for job in jobs):
-            raise ValueError("a job's folder is elsewhere")
+            raise FormError("a job's folder is elsewhere")
         return StoredPlan(**{**value, "tests": tests, "jobs": jobs, "skipped": tuple(value["skipped"])})
     except OSError as error:
         raise InputError([f"{path}: {error.strerror}. Hint: give the folder that run or dry-run wrote"]) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        fault = f"{path}: is not a plan ({error}). Hint: give the folder that run or dry-run wrote"
+        fault = f"{path}: is not a plan: {form_fault(error)}. Hint: give the folder that run or dry-run wrote"
         raise InputError([fault]) from None
 
 

@@ -6,13 +6,14 @@ A run that has the suite's results has them in its directory `gpus`: `add_suite`
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from acceptance.errors import InputError
-from acceptance.jsonable import finite
+from acceptance.jsonable import FormError, finite, form_fault, object_of
 from acceptance.report.gpus_history import compared_with_history
 from acceptance.report.gpus_model import (
     GPU_VERDICTS,
@@ -65,6 +66,7 @@ FOLDER = "gpus"  # in a run directory
 GPU_BASELINES = f"{FOLDER}/baselines.json"  # in a run directory: what is normal for each GPU, by the history
 SUITE, STORAGE = "suite", "storage"  # names of jobs
 _PROGRAMS = {SUITE: "gpu_tests", STORAGE: "storage_tests"}  # that each node of the job runs
+_MOST_FILES = 100_000  # of the reports of some thousand nodes
 _MOST_SAMPLES = 300  # of one GPU's stress test
 
 
@@ -117,12 +119,14 @@ def suite_of(run: Path, file_system: FileSystem | None) -> SuiteReport | None:
 def _job(path: Path, name: str) -> ReportedJob | None:
     """Raises InputError where `add_suite` did not write the file."""
     try:
-        values = json.loads(read_plain(path))
+        values = object_of(read_plain(path))
         return ReportedJob(name, tuple(map(str, values["nodes"])), values["log"], values["repeat"], values["ended"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError([f"{path}: is not the record of a job ({error}). Hint: give the directory of a run"]) from None
+        raise InputError(
+            [f"{path}: is not the record of a job: {form_fault(error)}. Hint: give the directory of a run"]
+        ) from None
 
 
 def _baselines(path: Path) -> list[GpuBaseline]:
@@ -132,7 +136,9 @@ def _baselines(path: Path) -> list[GpuBaseline]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        fault = f"{path}: does not have the baselines of GPUs ({error}). Hint: remove it to judge without them"
+        fault = (
+            f"{path}: does not have the baselines of GPUs: {form_fault(error)}. Hint: remove it to judge without them"
+        )
         raise InputError([fault]) from None
 
 
@@ -158,6 +164,17 @@ def read_suite(directory: Path, *more: Path) -> SuiteReport:
     return _report(found)
 
 
+def _json_files(directory: Path) -> Iterator[Path]:
+    """Every file of JSON in a directory, in any depth. Raises InputError if it has too many files to be one of ours."""
+    count = 0
+    for folder, folders, names in os.walk(directory):
+        count += len(folders) + len(names)
+        if count > _MOST_FILES:
+            rule = f"is not a run directory: it has more than {_MOST_FILES} files"
+            raise InputError([f"{directory}: {rule}. Hint: give the directory of a run or of the GPU suite's reports"])
+        yield from (Path(folder, name) for name in names if name.endswith(".json"))
+
+
 def _read(directories: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]:
     """The reports, oldest first, and a fault for each file that is not JSON or that lacks a field.
 
@@ -166,7 +183,7 @@ def _read(directories: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]
     """
     found: dict[Path, list[dict[str, Any]]] = {}
     faults = []
-    for path in sorted({path for directory in directories for path in directory.rglob("*.json")}):
+    for path in sorted({path for directory in directories for path in _json_files(directory)}):
         try:
             values = json.loads(read_plain(path))
             if isinstance(values, dict) and values.get("schema") == 1 and "date" in values and "result" in values:
@@ -175,9 +192,11 @@ def _read(directories: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]
                 _report(_of_one_run([values]))
                 found.setdefault(path.parent, []).append(values)
         except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            faults.append(f"{path}: cannot be read as JSON: {error}. Hint: remove it or run the suite again")
+            faults.append(
+                f"{path}: cannot be read as JSON: {form_fault(error)}. Hint: remove it or run the suite again"
+            )
         except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            what = f"a report of the GPU suite that lacks a field or has a wrong one ({type(error).__name__} {error})"
+            what = f"a report of the GPU suite that lacks a field or has a wrong one: {form_fault(error)}"
             faults.append(f"{path}: {what}. Hint: run the suite again, of the same version as this program")
     every = [one for reports in found.values() for one in _of_one_run(reports)]
     return sorted(every, key=lambda one: str(one["date"])), faults
@@ -186,16 +205,16 @@ def _read(directories: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]
 def _check_form(values: Mapping[str, Any]) -> None:
     """Raise ValueError, KeyError or TypeError for what would only show next to other reports, or would be left out."""
     if not all(isinstance(values.get(name, ""), str) for name in ("node", "date")):
-        raise ValueError("node and date must be texts")
+        raise FormError("node and date must be texts")
     if not all(0 <= gpu["index"] < 1 << 31 for gpu in values.get("gpus", ())):
-        raise ValueError("the index of a GPU must be a number, 0 or more")
+        raise FormError("the index of a GPU must be a number, 0 or more")
     for check in values.get("checks", ()):
         if check["outcome"] not in _ORDER or not isinstance(check["message"], str):
-            raise ValueError(f"a check's outcome must be one of {', '.join(_ORDER)}, and its message a text")
+            raise FormError(f"a check's outcome must be one of {', '.join(_ORDER)}, and its message a text")
     for name, part in values.get("parts", {}).items():
         if part["report"]:
             if "date" not in part["report"]:
-                raise ValueError(f"the report of {name} has no date")
+                raise FormError(f"the report of {name} has no date")
             _check_form(part["report"])
 
 

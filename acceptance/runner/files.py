@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from acceptance.errors import InputError
+from acceptance.jsonable import FormError
 from acceptance.nccl import Log, parse_stream
 from acceptance.options import resolved
 
@@ -41,7 +42,7 @@ def read_plain(path: Path) -> str:
     with os.fdopen(open_plain(path), "r", encoding="utf-8") as stream:
         text = stream.read(MOST + 1)
     if len(text) > MOST:
-        raise ValueError(f"is larger than {MOST} bytes")
+        raise FormError(f"is larger than {MOST} bytes")
     return text
 
 
@@ -117,20 +118,25 @@ def new_folder(folder: Path) -> Iterator[Path]:
     killed process left is removed by the next one.
     """
     folder = resolved(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    remove_dead(folder.parent)
+    made = [one for one in (folder.parent, *folder.parent.parents) if not one.exists()]
     part = hidden_name(folder.parent)
-    part.mkdir()
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_dead(folder.parent)
+        part.mkdir()
         yield part
         part.replace(folder)
     except OSError as error:
-        error.filename = error.filename or str(folder)  # a write to a full disk names no file
+        # A write to a full disk names no file, and nobody knows the name of the other folder.
+        error.filename = str(error.filename or folder).replace(str(part), str(folder))
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and error.filename2 == str(folder):
             raise InputError([f"{folder}: exists and is not an empty folder. Hint: give another folder"]) from None
         raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
+        with suppress(OSError):  # those that have the folder stay
+            for one in made:
+                one.rmdir()
 
 
 def remove_folder(folder: Path) -> None:

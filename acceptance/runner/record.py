@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.errors import InputError
+from acceptance.jsonable import FormError, form_fault, object_of
 from acceptance.locate.model import Fleet, FullScale, Result, Rules
 from acceptance.runner.files import read_plain, write_whole
 from acceptance.runner.follow import JobOutcome
@@ -118,11 +119,13 @@ def read_record(directory: Path) -> RunRecord:
     """Read run.json. Raises InputError if it is missing or not one of ours."""
     path = directory / FILE
     try:
-        return _record(json.loads(read_plain(path)))
+        return _record(object_of(read_plain(path)))
     except OSError as error:
         raise InputError([f"{path}: {error.strerror}. Hint: give the directory of a run"]) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError([f"{path}: is not the record of a run ({error}). Hint: give the directory of a run"]) from None
+        raise InputError(
+            [f"{path}: is not the record of a run: {form_fault(error)}. Hint: give the directory of a run"]
+        ) from None
 
 
 def _record(value: dict[str, Any]) -> RunRecord:
@@ -132,7 +135,7 @@ def _record(value: dict[str, Any]) -> RunRecord:
     own = re.compile(r"(?:[^/]+/)*[^/]+" if value["purpose"] == "scenario" else r"[^/]+")
     elsewhere = [test.log for test in tests if not own.fullmatch(test.log) or ".." in test.log.split("/")]
     if elsewhere:
-        raise ValueError(f"the log {elsewhere[0]!r} is not in its directory")
+        raise FormError(f"the log {elsewhere[0]!r} is not in its directory")
     locate = None
     if value["locate"]:
         results = [Result(**{**one, "nodes": tuple(one["nodes"])}) for one in value["locate"]["results"]]

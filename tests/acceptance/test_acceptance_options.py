@@ -10,8 +10,9 @@ import pytest
 from recorded import run_directory
 
 from acceptance.cli import main
-from acceptance.cloudai.stored import read_ids
+from acceptance.cloudai.stored import read_ids, read_plan
 from acceptance.errors import InputError
+from acceptance.runner.record import read_record
 
 Capture = pytest.CaptureFixture[str]
 
@@ -141,3 +142,41 @@ def test_a_list_of_jobs_that_cannot_be_read(content: bytes | None, tmp_path: Pat
 def test_a_line_of_jobs_that_is_no_job(tmp_path: Path) -> None:
     (tmp_path / "jobs.tsv").write_text("a\tx\t1\t7\na\t1\t1\t8\n")
     assert read_ids(tmp_path) == {("a", 1, 1): 8}
+
+
+def test_what_is_not_a_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    (tmp_path / "file").touch()
+    assert main(["report", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"acceptance: {tmp_path}/none: is not a run directory: it does not exist. Hint: "
+    )
+    assert main(["report", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.startswith(f"acceptance: {tmp_path}/file: is not a run directory. Hint: ")
+    monkeypatch.setattr("acceptance.report.gpus._MOST_FILES", 5)
+    for number in range(6):
+        (tmp_path / f"{number}.json").write_text("{}")
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"acceptance: {tmp_path}: is not a run directory: it has more than 5 files. Hint"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "it is not JSON: Expecting property name"),
+        ("\udcff", "it is not UTF-8"),
+        ("[]", "it must be an object"),
+        ("null", "it must be an object"),
+        ("{}", "tests is missing"),
+        ('{"tests": 5}', "a value has another form"),
+        ("[" * 100_000, "it has too many nested values"),
+    ],
+    ids=lambda text: text[:9],
+)
+def test_records_of_another_form(text: str, reason: str, tmp_path: Path) -> None:
+    for name, read, what in (("plan.json", read_plan, "a plan"), ("run.json", read_record, "the record of a run")):
+        (tmp_path / name).write_text(text, errors="surrogateescape")
+        with pytest.raises(InputError) as caught:
+            read(tmp_path)
+        assert str(caught.value).startswith(f"{tmp_path}/{name}: is not {what}: {reason}")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from acceptance.cli import main
 from acceptance.cloudai.load import load_tree
 from acceptance.cloudai.toml_text import toml_text
+from acceptance.runner.files import new_folder
 
 DATA = Path(__file__).parent / "data/cloudai"
 
@@ -82,6 +83,31 @@ def test_nothing_remains_where_the_copy_fails(tmp_path: Path, capsys: pytest.Cap
     assert main(["convert", str(tmp_path / "old"), str(tmp_path / "new")]) == 3
     assert "old/pipe: cannot be copied: " in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: str, copy: str, **__: object) -> None:
+        raise OSError(28, "No space left on device", copy)
+
+    monkeypatch.setattr(shutil.copytree, "__defaults__", (False, None, full, False, False))
+    assert main(["convert", str(DATA / "guide"), str(tmp_path / "made/new")]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith(f"acceptance: {tmp_path}/made/new: {DATA}/guide/")
+    assert said.endswith(
+        " cannot be copied: No space left on device. Hint: is the file system of the target full or read-only? "
+        "Only files, folders and links are copied\n"
+    )
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_folder_on_a_full_disk_is_named_as_it_will_be(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space") as caught, new_folder(tmp_path / "made/new") as folder:
+        raise OSError(28, "No space left on device", str(folder / "x"))
+    assert caught.value.filename == str(tmp_path / "made/new/x")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_time_limit_with_two_readings_is_written_out(tmp_path: Path) -> None:
