@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import zipfile
@@ -35,7 +36,9 @@ HOSTS = {
 }
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _FORMS = {
-    "hf": re.compile(rf"hf://(?P<kind>datasets/)?(?P<repository>{_NAME}/{_NAME})(@(?P<revision>{_NAME}(/{_NAME})*))?"),
+    "hf": re.compile(
+        rf"hf://((?P<kind>datasets)/|(?!datasets/))(?P<repository>{_NAME}/{_NAME})(@(?P<revision>{_NAME}(/{_NAME})*))?"
+    ),
     "ngc": re.compile(rf"ngc://(?P<repository>{_NAME}/({_NAME}/)?{_NAME}):(?P<revision>{_NAME})"),
 }
 _RULE = "must be hf://ORG/MODEL, hf://datasets/ORG/NAME (each with @REVISION) or ngc://ORG/TEAM/MODEL:VERSION"
@@ -55,7 +58,7 @@ def add_download_options(parser: argparse.ArgumentParser) -> None:
     held = "the secret of Secrets Manager with the token (default: what huggingface-cli login, ngc config set left)"
     parser.add_argument("--secret", default="", metavar="ARN", help=held)
     parser.add_argument(
-        "--partition", type=filled, metavar="NAME", help="where the jobs run (default: that of the system)"
+        "--partition", metavar="NAME", help="where the jobs run (default: that of the system)"
     )
     parser.add_argument("--wait", action="store_true", help="wait until the jobs have ended")
     parser.add_argument("--dry-run", action="store_true", help="print the scripts; write and submit nothing")
@@ -84,7 +87,11 @@ def download(arguments: argparse.Namespace, system: System) -> int:
 
 
 def _specs(arguments: argparse.Namespace, system: System) -> list[dict[str, Any]]:
-    faults = [f"{one}: {_RULE}" for one in arguments.sources if not any(f.fullmatch(one) for f in _FORMS.values())]
+    sources = arguments.sources
+    wrong = [one for one in sources if not any(form.fullmatch(one) for form in _FORMS.values())]
+    faults = [f"{one if one.isprintable() else repr(one)}: {_RULE}. Hint: correct it" for one in wrong]
+    twice = [one for one in dict.fromkeys(sources) if sources.count(one) > 1 and one not in wrong]
+    faults += [f"{one}: is given twice. Hint: leave one out" for one in twice]
     if arguments.secret and not _SECRET.fullmatch(arguments.secret):
         rule = "must be the ARN of a secret, arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME; never the token"
         faults.append(f"--secret: {rule}")  # not repeated: it may be the token
@@ -92,7 +99,7 @@ def _specs(arguments: argparse.Namespace, system: System) -> list[dict[str, Any]
         faults.append("--local-dir: is for one SOURCE. Hint: run the command for each")
     if system.scheduler != "slurm":
         faults.append(f'scheduler = "{system.scheduler}": downloads are jobs of Slurm. Hint: name a system of Slurm')
-    if arguments.partition and not re.fullmatch(rf"{_NAME}(,{_NAME})*", arguments.partition):
+    if arguments.partition is not None and not re.fullmatch(rf"{_NAME}(,{_NAME})*", arguments.partition):
         faults.append(f"--partition: {arguments.partition!r}: must be the name of a partition. Hint: sinfo shows them")
     for name, default in HOSTS.items():
         value = os.environ.get(name) or default
@@ -100,7 +107,7 @@ def _specs(arguments: argparse.Namespace, system: System) -> list[dict[str, Any]
             faults.append(f"{name}: must be an address of http or https without a user. Hint: correct the variable")
     if faults:
         raise InputError(faults)
-    return [_spec(source, arguments, system) for source in dict.fromkeys(arguments.sources)]
+    return [_spec(source, arguments, system) for source in sources]
 
 
 def _spec(source: str, arguments: argparse.Namespace, system: System) -> dict[str, Any]:
@@ -177,6 +184,7 @@ def program() -> bytes:
 
 def _submit(spec: Mapping[str, Any], where: Path, script: str, wait: bool) -> subprocess.Popen[str] | None:
     """Write the job's files and submit it. With `wait` the process of sbatch is returned, which ends with the job."""
+    new = not where.exists()
     where.mkdir(0o755, parents=True, exist_ok=True)
     state = where.lstat()
     if state.st_uid != os.geteuid() or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -196,7 +204,13 @@ def _submit(spec: Mapping[str, Any], where: Path, script: str, wait: bool) -> su
         except FileNotFoundError:
             raise ExternalError("sbatch: is not on this machine's PATH. Hint: run it on the head node") from None
     missing = ". Hint: run it on the head node"
-    job = call(argv, _SUBMIT_S, missing, "Hint: sinfo shows the partitions", environment, "sbatch").partition(";")[0]
+    try:
+        said = call(argv, _SUBMIT_S, missing, "Hint: sinfo shows the partitions", environment, "sbatch")
+    except ExternalError:
+        if new:  # an older job may still need them
+            shutil.rmtree(where, ignore_errors=True)
+        raise
+    job = said.partition(";")[0]
     print(f"{spec['source']}: submitted: job {job.strip()}, tail -f {where / LOG}", flush=True)
     return None
 

@@ -68,7 +68,6 @@ def test_a_path_that_is_empty_or_a_link_to_itself(words: list[str], tmp_path: Pa
         ["history", "--cluster"],
         ["convert", "old", "new", "--image"],
         ["download", "hf://a/b", "--include"],
-        ["download", "hf://a/b", "--partition"],
     ],
     ids=" ".join,
 )

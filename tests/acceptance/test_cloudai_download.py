@@ -593,6 +593,10 @@ def test_secrets_that_are_no_token(
             "org/name: must be hf://ORG/MODEL, hf://datasets/ORG/NAME (each with @REVISION) or ngc://ORG/TEAM",
         ),
         (["hf://org/$(id)"], "hf://org/$(id): must be hf://"),
+        (["hf://a"], "ngc://ORG/TEAM/MODEL:VERSION. Hint: correct it"),
+        (["hf://datasets/x"], "hf://datasets/x: must be hf://"),
+        (["hf://a/b\nc"], "acceptance: 'hf://a/b\\nc': must be hf://"),
+        (["hf://a/b", "hf://a/b"], "hf://a/b: is given twice. Hint: leave one out"),
         (["hf://org/name@../x"], "hf://org/name@../x: must be hf://"),
         (
             ["hf://a/b", "--secret", "hf_token"],
@@ -603,6 +607,7 @@ def test_secrets_that_are_no_token(
             "--local-dir: is for one SOURCE. Hint: run the command for each",
         ),
         (["hf://a/b", "--system-config", "none"], "none: "),
+        (["hf://a/b", "--partition", ""], "--partition: '': must be the name of a partition"),
         (["hf://a/b", "--partition", "a\n#SBATCH -w b"], "--partition: 'a\\n#SBATCH -w b': must be the name of a par"),
     ],
 )
@@ -612,6 +617,7 @@ def test_misuse(words: list[str], message: str, tmp_path: Path, capsys: Capture)
     assert main(["download", "--system-config", str(system), *words]) == 2
     said = capsys.readouterr().err
     assert message in said
+    assert said.count("\n") == 1
     assert "hf_token" not in said
     assert not (tmp_path / "install").exists()
 
@@ -631,6 +637,26 @@ def test_downloads_into_one_folder_have_files_of_their_own_and_run_one_after_ano
     assert scripts[0][-1] != scripts[1][-1]
     assert scripts[0][-1].startswith("exec /usr/bin/python3 -I -X utf8 ")  # names outside of the locale's letters
     assert "#SBATCH --dependency=singleton" in scripts[0]
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["new", "of an older job"])
+def test_a_job_that_slurm_refuses_leaves_nothing_new(
+    before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    system, stand_in = tmp_path / "system.toml", tmp_path / "bin/sbatch"
+    system.write_text(SYSTEM.format(folder=tmp_path))
+    argv = ["download", "--system-config", str(system), "hf://a/b"]
+    assert main([*argv, "--dry-run"]) == 0
+    where = Path(capsys.readouterr().out.splitlines()[0][2:]).parent
+    if before:
+        where.mkdir(parents=True)
+    stand_in.parent.mkdir()
+    stand_in.write_text("#!/bin/sh\necho 'invalid partition' >&2\nexit 1\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
+    assert main(argv) == 3
+    assert "sbatch: exit 1: invalid partition" in capsys.readouterr().err
+    assert where.exists() == before
 
 
 def test_a_folder_of_jobs_that_others_may_write_into(tmp_path: Path, capsys: Capture) -> None:
