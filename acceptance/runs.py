@@ -44,7 +44,7 @@ def add_run_commands(commands: Any) -> None:
     network = "measure the network alone, also if the scenario file names a scenario of CloudAI or the GPU suite"
     run.add_argument("--network", action="store_true", help=network)
     run.add_argument("--resume", type=path_of, metavar="RUN_DIR", help="go on with a run that was interrupted")
-    run.add_argument("--upload", metavar="S3URL", help="copy the run directory below s3://BUCKET/PREFIX/")
+    run.add_argument("--upload", type=filled, metavar="S3URL", help="copy the run directory below s3://BUCKET/PREFIX/")
     history = f"what earlier runs measured, for baselines and trends (default: DIR/{HISTORY_FILE})"
     run.add_argument("--history", type=path_of, metavar="FILE", help=history)
     add_run_options(run)

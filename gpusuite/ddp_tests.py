@@ -221,7 +221,10 @@ def _parser() -> argparse.ArgumentParser:
         help="fp32 elements (default: 2000000)",
     )
     parser.add_argument(
-        "--sizes", metavar="LIST", help="bytes to measure instead of --numel: 1M,64M,1G; --quick takes 1G at most"
+        "--sizes",
+        type=reports.filled,
+        metavar="LIST",
+        help="bytes to measure instead of --numel: 1M,64M,1G; --quick takes 1G at most",
     )
     names = f"which to measure, separated by commas: {','.join(COLLECTIVES)} (default: all_reduce)"
     parser.add_argument("--collectives", default="all_reduce", metavar="LIST", help=names)

@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     where = "a directory on the storage to test; may be repeated"
     parser.add_argument("--directory", type=reports.path, action="append", required=True, metavar="DIR", help=where)
     size = f"bytes that are written and read, such as 64G (default: {SIZES[0]}, with --quick {SIZES[1]})"
-    parser.add_argument("--size", metavar="SIZE", help=size)
+    parser.add_argument("--size", type=reports.filled, metavar="SIZE", help=size)
     parser.add_argument(
         "--threads",
         type=reports.whole(1, 1024),

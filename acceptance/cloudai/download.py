@@ -56,10 +56,8 @@ def add_download_options(parser: argparse.ArgumentParser) -> None:
     folder = "plain files into this folder (default: hf: the cache below hf_home_path; ngc: install_path)"
     parser.add_argument("--local-dir", type=path_of, metavar="DIR", help=folder)
     held = "the secret of Secrets Manager with the token (default: what huggingface-cli login, ngc config set left)"
-    parser.add_argument("--secret", default="", metavar="ARN", help=held)
-    parser.add_argument(
-        "--partition", metavar="NAME", help="where the jobs run (default: that of the system)"
-    )
+    parser.add_argument("--secret", metavar="ARN", help=held)
+    parser.add_argument("--partition", metavar="NAME", help="where the jobs run (default: that of the system)")
     parser.add_argument("--wait", action="store_true", help="wait until the jobs have ended")
     parser.add_argument("--dry-run", action="store_true", help="print the scripts; write and submit nothing")
 
@@ -92,7 +90,7 @@ def _specs(arguments: argparse.Namespace, system: System) -> list[dict[str, Any]
     faults = [f"{one if one.isprintable() else repr(one)}: {_RULE}. Hint: correct it" for one in wrong]
     twice = [one for one in dict.fromkeys(sources) if sources.count(one) > 1 and one not in wrong]
     faults += [f"{one}: is given twice. Hint: leave one out" for one in twice]
-    if arguments.secret and not _SECRET.fullmatch(arguments.secret):
+    if arguments.secret is not None and not _SECRET.fullmatch(arguments.secret):
         rule = "must be the ARN of a secret, arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME; never the token"
         faults.append(f"--secret: {rule}")  # not repeated: it may be the token
     if arguments.local_dir and len(arguments.sources) > 1:
@@ -131,7 +129,7 @@ def _spec(source: str, arguments: argparse.Namespace, system: System) -> dict[st
         "include": arguments.include,
         "folder": str(arguments.local_dir.absolute() if arguments.local_dir else cached if hub else model),
         "plain": bool(arguments.local_dir) or not hub,
-        "secret": arguments.secret,
+        "secret": arguments.secret or "",
         "endpoint": hosts["HF_ENDPOINT" if hub else "NGC_CLI_API_URL"],
         "login": hosts["NGC_CLI_AUTH_URL"],
     }

@@ -127,7 +127,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         yield part
         part.replace(folder)
     except OSError as error:
-        # A write to a full disk names no file, and nobody knows the name of the other folder.
+        # A write to a full disk names no file; an error in the other folder names a place that will not exist.
         error.filename = str(error.filename or folder).replace(str(part), str(folder))
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and error.filename2 == str(folder):
             raise InputError([f"{folder}: exists and is not an empty folder. Hint: give another folder"]) from None

@@ -65,6 +65,7 @@ def test_a_path_that_is_empty_or_a_link_to_itself(words: list[str], tmp_path: Pa
     [
         ["locate", "--nodes"],  # an unset variable would mean every node, which --drain could then drain
         ["locate", "--partition"],
+        ["run", "--upload"],
         ["history", "--cluster"],
         ["convert", "old", "new", "--image"],
         ["download", "hf://a/b", "--include"],

@@ -598,6 +598,7 @@ def test_secrets_that_are_no_token(
         (["hf://a/b\nc"], "acceptance: 'hf://a/b\\nc': must be hf://"),
         (["hf://a/b", "hf://a/b"], "hf://a/b: is given twice. Hint: leave one out"),
         (["hf://org/name@../x"], "hf://org/name@../x: must be hf://"),
+        (["hf://a/b", "--secret", ""], "--secret: must be the ARN of a secret"),
         (
             ["hf://a/b", "--secret", "hf_token"],
             "--secret: must be the ARN of a secret, arn:aws:secretsmanager:REGION:ACC",

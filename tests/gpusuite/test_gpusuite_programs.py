@@ -350,6 +350,8 @@ def test_wrong_use(program: Any, flags: list[str], said: str, capsys: pytest.Cap
         (gpu_tests, ["--report-dir", ""], "must not be empty"),
         (run_all_tests, ["--storage-dir", ""], "must not be empty"),
         (storage_tests, ["--directory", ""], "must not be empty"),
+        (storage_tests, ["--directory", ".", "--size", ""], "must not be empty"),
+        (ddp_tests, ["--sizes", ""], "must not be empty"),
         (fleet, [""], "must not be empty"),
         (gpu_tests, ["--report-name", "../x.json"], "'../x.json': must be the name of a file, without a folder"),
         (run_all_tests, ["--report-name", "/x.json"], "'/x.json': must be the name of a file, without a folder"),
