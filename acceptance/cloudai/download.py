@@ -78,10 +78,20 @@ def download(arguments: argparse.Namespace, system: System) -> int:
         elif arguments.dry_run:
             print(f"# {where / SCRIPT}\n{script}", end="")
         else:
-            before = len(_lines(where / LOG))
-            waiting.append((spec, where, before, _submit(spec, where, script, arguments.wait)))
-    failed = [spec for spec, where, before, job in waiting if job and not _ended_well(spec, where, before, job)]
-    return EXIT_ENVIRONMENT if failed else EXIT_GOOD
+            new, before = not where.exists(), len(_lines(where / LOG))
+            try:
+                job = _submit(spec, where, script, arguments.wait)
+            except ExternalError:
+                _forget(where, new)
+                raise
+            if job:
+                waiting.append((spec, where, before, new, job))
+    code = EXIT_GOOD
+    for spec, where, before, new, job in waiting:
+        if not _ended_well(spec, where, before, job):
+            code = EXIT_ENVIRONMENT
+            _forget(where, new and not (where / LOG).exists())
+    return code
 
 
 def _specs(arguments: argparse.Namespace, system: System) -> list[dict[str, Any]]:
@@ -182,7 +192,6 @@ def program() -> bytes:
 
 def _submit(spec: Mapping[str, Any], where: Path, script: str, wait: bool) -> subprocess.Popen[str] | None:
     """Write the job's files and submit it. With `wait` the process of sbatch is returned, which ends with the job."""
-    new = not where.exists()
     where.mkdir(0o755, parents=True, exist_ok=True)
     state = where.lstat()
     if state.st_uid != os.geteuid() or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -202,15 +211,15 @@ def _submit(spec: Mapping[str, Any], where: Path, script: str, wait: bool) -> su
         except FileNotFoundError:
             raise ExternalError("sbatch: is not on this machine's PATH. Hint: run it on the head node") from None
     missing = ". Hint: run it on the head node"
-    try:
-        said = call(argv, _SUBMIT_S, missing, "Hint: sinfo shows the partitions", environment, "sbatch")
-    except ExternalError:
-        if new:  # an older job may still need them
-            shutil.rmtree(where, ignore_errors=True)
-        raise
-    job = said.partition(";")[0]
+    job = call(argv, _SUBMIT_S, missing, "Hint: sinfo shows the partitions", environment, "sbatch").partition(";")[0]
     print(f"{spec['source']}: submitted: job {job.strip()}, tail -f {where / LOG}", flush=True)
     return None
+
+
+def _forget(where: Path, new: bool) -> None:
+    """Remove the files of a job that did not begin. An older job may still need those of a folder that is not new."""
+    if new:
+        shutil.rmtree(where, ignore_errors=True)
 
 
 def _lines(log: Path) -> list[str]:

@@ -640,9 +640,10 @@ def test_downloads_into_one_folder_have_files_of_their_own_and_run_one_after_ano
     assert "#SBATCH --dependency=singleton" in scripts[0]
 
 
+@pytest.mark.parametrize("wait", [[], ["--wait"]], ids=["", "waiting"])
 @pytest.mark.parametrize("before", [False, True], ids=["new", "of an older job"])
 def test_a_job_that_slurm_refuses_leaves_nothing_new(
-    before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    before: bool, wait: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     system, stand_in = tmp_path / "system.toml", tmp_path / "bin/sbatch"
     system.write_text(SYSTEM.format(folder=tmp_path))
@@ -655,8 +656,8 @@ def test_a_job_that_slurm_refuses_leaves_nothing_new(
     stand_in.write_text("#!/bin/sh\necho 'invalid partition' >&2\nexit 1\n")
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
-    assert main(argv) == 3
-    assert "sbatch: exit 1: invalid partition" in capsys.readouterr().err
+    assert main([*argv, *wait]) == 3
+    assert wait or "sbatch: exit 1: invalid partition" in capsys.readouterr().err
     assert where.exists() == before
 
 
