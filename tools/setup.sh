@@ -11,6 +11,7 @@ readonly ROOT
 readonly TOOLS=$ROOT/.rehearsal-tools
 readonly MADE=(.venv .venv-gpu-suite .venv-pcluster .venv-rehearsal .venv-test .rehearsal-tools .cache node_modules rehearsals)
 readonly PARTS="deploy, pcluster, rehearsal, test, gpu-suite, root, debian, browser, hosts, wheel, hand-back"
+readonly FULL_MB=10 # venv unpacks pip, 3 MB, in TMPDIR
 # shellcheck source=tools/debian.sh
 source tools/debian.sh
 
@@ -93,8 +94,9 @@ setup::install() {
     done) || rc=$?
   } 3>&1 4>&2
   ((rc != 0)) || return 0
-  if [[ $said == *ENOSPC* || $said == *"No space left on device"* ]]; then
-    room=$(setup::room)
+  room=$(setup::room)
+  # venv hides what pip says: a file system with next to nothing free is the reason too.
+  if [[ $said == *ENOSPC* || $said == *"No space left on device"* ]] || { [[ $room ]] && ((${room%% *} < FULL_MB)); }; then
     hint="a file system is full; free: ${room%, }"
   fi
   setup::fault "$rule (see above). Hint: $hint"
@@ -114,7 +116,7 @@ setup::venv() {
   if ! [[ -f $folder/.stamp ]] || ! grep -qF "$ROOT/$folder/bin/python" "$folder/bin/pip" || ! setup::fits "$folder/bin/python"; then
     python=$(setup::python_installed) || exit
     rm -rf "$folder"
-    "$python" -m venv "$folder" || setup::fault "$python cannot make an environment (see above)"
+    setup::install "$python cannot make an environment" "name another Python: PYTHON=/path/to/python3.11" "$python" -m venv "$folder"
   fi
   rm -f "$folder/.stamp"
   # No cache and no compiled files: the deploy environment must fit AWS CloudShell's 1 GB home.
@@ -140,8 +142,8 @@ setup::own() {
   stamp=$(setup::stamp_of pyproject.toml)
   [[ -f $folder/.stamp-own && $(<"$folder/.stamp-own") == "$stamp" && -x $folder/bin/slipway ]] && return
   setup::may_write "$folder"
-  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --no-compile --editable . ||
-    setup::fault "pip could not install the project into $folder (see above)"
+  setup::install "pip could not install the project into $folder" "remove $folder, then the same again" \
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --no-compile --editable .
   setup::stamp "$folder/.stamp-own" "$stamp"
 }
 

@@ -251,6 +251,19 @@ def test_a_temporary_file_that_cannot_be_made_is_named(part: str, machine: Machi
     assert f"{tmp_path}/none/slipway-" in err
 
 
+def test_a_full_temporary_folder_is_named_where_venv_hides_the_reason(machine: Machine) -> None:
+    error = "Error: Command ensurepip returned non-zero exit status 1."
+    machine.program("python3", f'#!/bin/bash\n[[ $* != *"-m venv"* ]] || {{ echo "{error}" >&2; exit 1; }}\n')
+    (machine.bin / "df").unlink()
+    machine.program("df", "#!/bin/bash\necho tmpfs 9 9 0 100% /small\n")
+    code, _, err = machine.run("pcluster")
+    rule = f"setup: FAULT {machine.bin}/python3 cannot make an environment (see above). "
+    assert (code, faults(err)) == (3, [f"{rule}Hint: a file system is full; free: 0 MB on /small"]), err
+    assert error in err
+    (machine.bin / "df").write_text("#!/bin/bash\n", encoding="utf-8")
+    assert "Hint: name another Python: PYTHON=" in faults(machine.run("pcluster")[2])[0]
+
+
 def test_a_stamp_that_cannot_be_written_is_named(machine: Machine) -> None:
     machine.program("npm", "#!/bin/bash\nmkdir -p node_modules/.stamp\n")
     code, _, err = machine.run("deploy")
