@@ -27,7 +27,10 @@ def export_cloudai(
     settings, UsageError if the folder has other files, or if there is nothing to measure or no image to measure in,
     SlipwayError if a file cannot be written.
     """
-    texts = cloudai_files(load_settings(file), image)
+    try:
+        texts = cloudai_files(load_settings(file), image)
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from None
     write_folder(folder, texts, MARK, force=force)
     paths = [str(folder / name) for name in texts]
     print(json.dumps({"files": paths}) if as_json else "\n".join(paths))

@@ -296,6 +296,7 @@ def parse_source(name: str, text: str) -> Source:
 def yaml_errors_as_faults(name: str, text: str) -> Iterator[None]:
     """Raise SettingsError for the errors of ruamel.yaml, with their line and column."""
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.reader import ReaderError
 
     try:
         yield
@@ -308,6 +309,12 @@ def yaml_errors_as_faults(name: str, text: str) -> Iterator[None]:
         unsafe = any(SECRET_KEY.search(line) and "arn:" not in line for line in before)  # its value may go on below
         source = Source(name, {}, {}, {}, (), "" if unsafe else text)
         raise SettingsError([source.fault((), problem, hint, "yaml-syntax", span=span)]) from None
+    except ReaderError as error:  # a character that YAML does not allow
+        before = LINE_BREAK.split(text[: error.position])
+        span = Span(len(before), len(before[-1]) + 1, 1)
+        problem = f"is not valid YAML: unacceptable character U+{ord(text[error.position]):04X}"
+        source = Source(name, {}, {}, {}, (), "")
+        raise SettingsError([source.fault((), problem, "save it as plain text", "yaml-syntax", span=span)]) from None
     except (YAMLError, ValueError, RecursionError, AttributeError, TypeError, LookupError, AssertionError) as error:
         reason = redacted(str(error).partition("\n")[0] or type(error).__name__)
         raise _unread(name, "yaml-syntax", f"is not valid YAML: {reason}", "save it as plain text") from None
@@ -433,7 +440,10 @@ def _read_text(name: str) -> str:
         with path.open("rb") as stream:
             return _bounded(name, stream.read(MAX_BYTES + 1))
     except FileNotFoundError:
-        near = sorted(str(sibling) for sibling in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        if path.is_symlink():
+            text = f"is a link to {visible(str(path.readlink()))}, which does not exist"
+            raise _unread(name, "file-missing", text, "name the file itself") from None
+        near = sorted(str(sibling) for sibling in path.parent.glob("*.yaml") if sibling.exists())
         hint = f"files there: {', '.join(near[:8])}" if near else "look in clusters/ for examples"
         raise _unread(name, "file-missing", "no such file", hint) from None
     except UnicodeDecodeError:

@@ -93,8 +93,9 @@ def test_nothing_to_write(
     more: str, type: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     efa = ", efa: true" if type.startswith("p5") else ""
-    assert export(settings(tmp_path, more, type=type, efa=efa), tmp_path / "out") == 2
-    assert capsys.readouterr().err.startswith(message)
+    file = settings(tmp_path, more, type=type, efa=efa)
+    assert export(file, tmp_path / "out") == 2
+    assert capsys.readouterr().err.startswith(f"{file}: {message}")
     assert not (tmp_path / "out").exists()
 
 

@@ -213,7 +213,10 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("a
         ("x: &x\n  <<: *x\n", "uses a YAML alias"),
         ("[" * 5000, "is nested deeper than 20 levels"),
         ("name: 0x" + "f" * 6000 + "\n", "name = '0xffff"),
-        ("name: \x00\n", "is not valid YAML"),
+        (
+            "name: demo\nzone: \x00\n",
+            "demo.yaml:2: is not valid YAML: unacceptable character U+0000. Hint: save it as",
+        ),
     ],
     ids=["bomb", "in itself", "merged with itself", "deep", "long number", "null byte"],
 )
@@ -242,6 +245,14 @@ def test_missing_file_names_the_neighbours(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
     with pytest.raises(SettingsError, match=r"demo2.yaml: no such file. Hint: files there: .*demo.yaml"):
         load_settings(tmp_path / "demo2.yaml")
+
+
+def test_a_link_that_leads_nowhere_is_named_and_no_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "link.yaml").symlink_to("gone.yaml")
+    with pytest.raises(SettingsError, match=r"link.yaml: is a link to gone.yaml, which does not exist. Hint: name the"):
+        load_settings(tmp_path / "link.yaml")
+    with pytest.raises(SettingsError, match=r"other.yaml: no such file. Hint: look in clusters/"):
+        load_settings(tmp_path / "other.yaml")
 
 
 def test_a_folder_is_no_settings_file(tmp_path: Path) -> None:
