@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from slipway.errors import UsageError
 from slipway.settings import Settings
+from slipway.text import visible
 
 KINDS = ("slow-node", "bootstrap", "hang")
+ENDING = ("bootstrap", "hang")  # nothing is measured then, and no other node is set up after it
 _ROLES = ("head", "compute")
 
 
@@ -39,6 +41,7 @@ class Breakage:
 
 def parse_breakage(text: str) -> Breakage:
     """`slow-node=gpu-3` -> Breakage. UsageError: no such kind, or a bad target."""
+    text = visible(text)  # no kind and no node has a character that this changes
     kind, equals, target = text.partition("=")
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1)
@@ -63,7 +66,7 @@ def match_name(names: list[str], wanted: str) -> str:
 
 
 def check_breakages(texts: Sequence[str], settings: Settings, max_hosts: int) -> None:
-    """Raise UsageError for a `--break` that names no fault, or no node that is rehearsed of these settings."""
+    """Raise UsageError for a `--break` of no fault or of no rehearsed node, and for two that cannot be combined."""
     nodes = [
         node
         for queue in settings.queues
@@ -72,8 +75,16 @@ def check_breakages(texts: Sequence[str], settings: Settings, max_hosts: int) ->
         )
     ]
     static, dynamic = ([name for name, is_dynamic in nodes if is_dynamic is kind] for kind in (False, True))
-    for text in texts:
-        parse_breakage(text).name_of_host("head", static, dynamic)
+    breakages = {parse_breakage(text): None for text in texts}
+    for breakage in breakages:
+        breakage.name_of_host("head", static, dynamic)
+    ending = [breakage for breakage in breakages if breakage.kind in ENDING]
+    if ending and len(breakages) > 1:
+        given = " ".join(f"--break {breakage}" for breakage in breakages)
+        raise UsageError(
+            f"{given}: {ending[0]} ends the deployment before another fault is seen. "
+            "Hint: one rehearsal for each, or several slow-node"
+        )
 
 
 def node_names(queue: str, resource: str, counts: tuple[int, int], max_hosts: int) -> Iterator[tuple[str, bool]]:

@@ -7,10 +7,12 @@ import copy
 import dataclasses
 import io
 import json
+import math
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,12 +30,14 @@ from slipway.errors import (
     Interrupted,
     SettingsError,
     SlipwayError,
+    UsageError,
     error_lines,
 )
 from slipway.text import visible
 
 WITH_RESULT = ("rehearse",)  # commands whose last line is always `[RESULT] ...`
 JSON_OPTION = "--json"
+NUMBERS: dict[str, Callable[[str], float]] = {"int": int, "float": float}
 
 
 @dataclasses.dataclass
@@ -52,7 +56,21 @@ class Command(TyperCommand):
         if isinstance(ctx.obj, Request):
             ctx.obj.command = ctx.info_name or ""
             ctx.obj.as_json = bool(values.get("as_json"))
+        if not ctx.resilient_parsing:
+            self._refuse_values(values)
         return super().parse_args(ctx, args)
+
+    def _refuse_values(self, values: dict[str, Any]) -> None:
+        """Raise UsageError for an empty path, which would be the current folder, and for a number out of its range."""
+        parameters: list[Any] = list(self.params)
+        for parameter in parameters:
+            given = values.get(parameter.name or "")
+            name = next((name for name in parameter.opts if name.startswith("--")), parameter.metavar or parameter.name)
+            for value in given if isinstance(given, list | tuple) else [given]:
+                if value == "" and parameter.bare_type() in ("Path", "list[Path]"):
+                    raise UsageError(f"{name} {value!r}: is empty. Hint: name a path")
+                if isinstance(value, str) and parameter.bare_type() in NUMBERS:
+                    _refuse_number(f"{name} {visible(value)}", value, parameter)
 
     def values_of(self, ctx: Any, args: list[str]) -> dict[str, Any]:
         """Return the arguments and options in `args`, wrong ones left out."""
@@ -65,6 +83,16 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted("interrupted") from None
+
+
+def _refuse_number(shown: str, value: str, parameter: Any) -> None:
+    least, most = parameter.min, parameter.max
+    with contextlib.suppress(ValueError):
+        number = NUMBERS[parameter.bare_type()](value)
+        if (-math.inf if least is None else least) <= number < math.inf and (most is None or number <= most):
+            return
+    kind = "a whole number, " if parameter.bare_type() == "int" else ""
+    raise UsageError(f"{shown}: must be {kind}{least} {'or more' if most is None else f'to {most}'}")
 
 
 class NodeCommand(Command):
@@ -102,31 +130,38 @@ def run(app: typer.Typer, arguments: list[str] | None = None) -> int:
     """Run the command of `arguments` (None: those of the process) and return its exit code."""
     if sys.stdout is None:  # started with its output closed
         sys.stdout = io.StringIO()
+    try:
+        return _run(app, arguments)
+    except BrokenPipeError:  # the reader of the output has ended, as `| head` does
+        return _without_output(EXIT_PIPE)
+    except OSError as error:  # standard output is closed or on a full disk
+        with contextlib.suppress(OSError, ValueError):
+            place = f" {visible(str(error.filename))}" if error.filename else ""
+            print(f"cannot write{place}: {error.strerror}", file=sys.stderr)
+        return _without_output(EXIT_ENVIRONMENT)
+    except SystemExit as error:  # typer and rich end like this when the reader of the output has ended
+        if isinstance(error.__context__, BrokenPipeError):
+            return _without_output(EXIT_PIPE)
+        raise
+
+
+def _run(app: typer.Typer, arguments: list[str] | None) -> int:
+    """Run the command and print its error. Raises OSError if the output cannot be written."""
     request = Request()
     try:
         try:
             code = _with_needed_commands(app, arguments)(arguments, standalone_mode=False, obj=request)
         finally:
             sys.stdout.flush()
+        return code if isinstance(code, int) else EXIT_GOOD
     except SlipwayError as error:
         return _failed(request, error, error.exit_code)
     except typer.Abort:  # Ctrl-C at a question
         return _failed(request, Interrupted("interrupted"), EXIT_INTERRUPTED)
-    except BrokenPipeError:  # the reader of the output has ended, as `| head` does
-        return _without_output(EXIT_PIPE)
-    except OSError as error:  # standard output is closed or on a full disk
-        with contextlib.suppress(OSError, ValueError):
-            print(f"cannot write: {error.strerror}", file=sys.stderr)
-        return _without_output(EXIT_ENVIRONMENT)
-    except SystemExit as error:  # typer and rich end like this when the reader of the output has ended
-        if isinstance(error.__context__, BrokenPipeError):
-            return _without_output(EXIT_PIPE)
-        raise
     except TyperException as error:
         show = getattr(error, "show", None)
         show() if show else print(error, file=sys.stderr)
         return _failed(request, error.format_message(), EXIT_USAGE, printed=True)
-    return code if isinstance(code, int) else EXIT_GOOD
 
 
 def _with_needed_commands(app: typer.Typer, arguments: list[str] | None) -> typer.Typer:
@@ -148,7 +183,8 @@ def _without_output(code: int) -> int:
 def _failed(request: Request, error: Exception | str, code: int, *, printed: bool = False) -> int:
     """Print an error as text unless it is `printed` already, as JSON if it was asked for, and return `code`.
 
-    An error of one line is printed once where the line `[RESULT]`, which repeats it, goes to the same place.
+    An error of one line is printed once where the line `[RESULT]`, which repeats it, goes to the same place. Standard
+    output is first where it is another place than standard error: nothing is printed if its reader has ended.
     """
     faults = error.faults if isinstance(error, SettingsError) else ()
     lines = [visible(line) for line in str(error).split("\n")][:MOST_FAULTS]
@@ -156,14 +192,19 @@ def _failed(request: Request, error: Exception | str, code: int, *, printed: boo
     result = sys.stderr if request.as_json else sys.stdout
     has_result = request.command in WITH_RESULT
     repeated = has_result and len(texts) == 1 and _same_place(result, sys.stderr)
-    if not printed and not repeated:
-        print(*texts, sep="\n", file=sys.stderr)
-    with contextlib.suppress(OSError, ValueError):
-        if request.as_json:
-            shown = {"exit_code": code, "text": "\n".join(lines), "faults": [fault.as_dict() for fault in faults]}
-            print(json.dumps({"error": shown}), flush=True)
-        if has_result:
-            print(f"[RESULT] FAILURE: {lines[0]}", file=result, flush=True)
+    shown = {"exit_code": code, "text": "\n".join(lines), "faults": [fault.as_dict() for fault in faults]}
+    parts = [(sys.stderr, text) for text in texts if not printed and not repeated]
+    parts += [(sys.stdout, json.dumps({"error": shown}))] if request.as_json else []
+    parts += [(result, f"[RESULT] FAILURE: {lines[0]}")] if has_result else []
+    if not _same_place(sys.stdout, sys.stderr):
+        parts.sort(key=lambda part: part[0] is sys.stderr)
+    for stream, text in parts:
+        try:
+            print(text, file=stream, flush=True)
+        except BrokenPipeError:
+            raise
+        except (OSError, ValueError):  # a closed terminal, a full disk
+            _without_output(code)
     return code
 
 

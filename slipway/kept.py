@@ -23,12 +23,15 @@ from typing import IO, Any
 
 from slipway.errors import EXIT_GOOD, EnvironmentFault, SlipwayError, UsageError
 from slipway.machine import search_path
+from slipway.text import visible
 
 FOLDER = Path("/run/slipway/kept")
 HOSTS_FILE = "hosts.json"
 """In the work folder of a rehearsal: the engine keeps the cluster, and writes how each running host is entered."""
 DEFAULT_HOURS = 2.0
 END_LIMIT_S = 90.0
+GONE_LIMIT_S = 2.0
+SIGNAL_CODE = 128  # and the number of the signal, as shells count a command that a signal ended
 POLL_S = 0.1
 
 
@@ -93,7 +96,7 @@ def _taken(name: str, path: Path) -> str:
 
 
 def _read(path: Path) -> Kept | None:
-    """Return what a locked file says; None without a lock, and while the cluster is not there yet."""
+    """Return what a locked file says; None while the cluster is not there yet. A file without a lock is removed."""
     try:
         with path.open(encoding="utf-8") as file:
             try:
@@ -101,6 +104,8 @@ def _read(path: Path) -> Kept | None:
             except BlockingIOError:
                 text = file.read()
                 return Kept(**json.loads(text)) if text else None
+            if _is_at(file, path):
+                path.unlink(missing_ok=True)
     except FileNotFoundError:
         pass
     return None
@@ -125,7 +130,7 @@ def _find(name: str | None) -> Kept:
     if name is None and len(kept) > 1:
         raise UsageError(f"several clusters are kept: {names}. Hint: --cluster {min(kept)}")
     if name is not None and name not in kept:
-        raise UsageError(f"no cluster {name} is kept. Hint: kept on this machine: {names}")
+        raise UsageError(f"no cluster {visible(name)} is kept. Hint: kept on this machine: {names}")
     return kept[name] if name is not None else next(iter(kept.values()))
 
 
@@ -152,14 +157,31 @@ def end(name: str, *, as_json: bool = False) -> int:
 def shell(node: str | None = None, command: Sequence[str] = (), *, cluster: str | None = None) -> int:
     """Run a shell, or a command, as the cluster's user on a node of a kept cluster; returns its exit code.
 
-    Raises UsageError if no cluster is kept, or if no such node runs.
+    Raises UsageError if no cluster is kept, or if no such node runs, and EnvironmentFault if the cluster ends.
     """
     kept = _find(cluster)
-    hosts = json.loads((Path(kept.work) / HOSTS_FILE).read_text(encoding="utf-8"))
-    name = _node(node or hosts["head"], list(hosts["enter"]), kept.name)
-    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    login = login_command(hosts["user"], command, has_terminal=has_terminal)
-    return enter(kept.engine, [*hosts["enter"][name], *login])
+    try:
+        hosts = json.loads((Path(kept.work) / HOSTS_FILE).read_text(encoding="utf-8"))
+        name = _node(node or hosts["head"], list(hosts["enter"]), kept.name)
+        has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        login = login_command(hosts["user"], command, has_terminal=has_terminal)
+        code = enter(kept.engine, [*hosts["enter"][name], *login])
+    except (FileNotFoundError, IndexError):  # its work folder or its processes are gone
+        code = -signal.SIGKILL
+    if code != EXIT_GOOD and _has_ended(kept, wait=code < 0):
+        raise EnvironmentFault(f"the cluster {kept.name} has ended")
+    return code if code >= 0 else SIGNAL_CODE - code
+
+
+def _has_ended(kept: Kept, *, wait: bool) -> bool:
+    """Whether the cluster ends or has ended; `wait`: its processes may be about to."""
+    deadline = time.monotonic() + (GONE_LIMIT_S if wait else 0.0)
+    while True:
+        if not ((Path(kept.work) / HOSTS_FILE).exists() and Path(f"/proc/{kept.engine}").exists()):
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_S)
 
 
 def _node(wanted: str, names: list[str], cluster: str) -> str:
@@ -170,7 +192,7 @@ def _node(wanted: str, names: list[str], cluster: str) -> str:
     if fitting:
         raise UsageError(f"{wanted}: several nodes of {cluster} end so: {', '.join(fitting)}. Hint: the whole name")
     raise UsageError(
-        f"{wanted}: no such node runs in {cluster}. Hint: running: {', '.join(names)}; "
+        f"{visible(wanted)}: no such node runs in {cluster}. Hint: running: {', '.join(names)}; "
         "a node that starts for jobs runs while a job needs it"
     )
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from slipway import __version__, kept
 from slipway.breakage import check_breakages
-from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EnvironmentFault, Fault, SettingsError, UsageError
+from slipway.errors import EnvironmentFault, Fault, Interrupted, SettingsError, UsageError
 from slipway.keeper import ENGINE_LOG, Keeper, in_background
 from slipway.machine import ENGINE_PYTHON, NAMESPACES, missing_parts, search_path
 from slipway.places import CHECKOUT, FILES, PACKAGES
@@ -35,7 +35,7 @@ from slipway.settings.scenario_fit import misfits
 from slipway.settings.source import read_source
 from slipway.settings.write import set_at
 from slipway.text import visible
-from slipway.work_folder import END_FILE, GROUP_PREFIX, SHELL_FILE, WORK_PREFIX
+from slipway.work_folder import END_FILE, GROUP_PREFIX, OUTPUT_FILE, SHELL_FILE, WORK_PREFIX
 
 NO_SETTINGS = Path()
 NEEDED_DISK_MB = 300  # working files of the CDK CLI and jsii; the hosts' files are in memory
@@ -109,6 +109,7 @@ def _check_use(options: Rehearsal) -> str:
         "--shell": options.shell,
         "--keep": options.keep,
         "--test-scenario": options.test_scenario,
+        "--max-hosts": options.max_hosts != Rehearsal.max_hosts,
     }
     for option, given in of_hosts.items():
         if options.cloud_only and given:
@@ -132,8 +133,9 @@ def _check_use(options: Rehearsal) -> str:
                 raise UsageError(
                     f"--port {options.port}: {error.strerror}. Hint: another port, or 0 for a free one"
                 ) from None
-    if options.output.exists() and not options.output.is_dir():
-        raise UsageError(f"--output {options.output}: is a file. Hint: name a folder")
+    if os.path.lexists(options.output) and not options.output.is_dir():
+        kind = "a file" if options.output.exists() else "a link that leads nowhere"
+        raise UsageError(f"--output {visible(str(options.output))}: is {kind}. Hint: name a folder")
     return settings.name
 
 
@@ -152,9 +154,10 @@ def _output_folder(output: Path) -> Iterator[Callable[[], None]]:
         before = set(output.iterdir())
         tempfile.TemporaryFile(dir=output).close()
     except OSError as error:
+        place, user = visible(str(output)), os.environ.get("USER", "YOU")
         raise EnvironmentFault(
-            f"--output {output}: {error.strerror}. Hint: name another folder with --output, or, if root made this one: "
-            f"sudo chown -R {os.environ.get('USER', 'YOU')} {output}"
+            f"--output {place}: {error.strerror}. Hint: name another folder with --output, or, if root made this one: "
+            f"sudo chown -R {user} {place}"
         ) from None
 
     def hand_back() -> None:
@@ -356,10 +359,13 @@ def _run_engine(
         return int(code)
     if keeper and (said := (work / ENGINE_LOG).read_text(encoding="utf-8", errors="replace")):
         print(said, file=sys.stderr)
-    reason = "interrupted" if interrupted else "the rehearsal was ended from outside, before its end (out of memory?)"
-    with contextlib.suppress(OSError):  # the terminal may be closed
-        print(f"[RESULT] FAILURE: {reason}", flush=True)
-    return EXIT_INTERRUPTED if interrupted else EXIT_ENVIRONMENT
+    output = work / OUTPUT_FILE
+    if output.exists():
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            print(f"Logs:   {output.read_text(encoding='utf-8')}", file=sys.stderr if options.as_json else sys.stdout)
+    if interrupted:
+        raise Interrupted("interrupted")
+    raise EnvironmentFault("the rehearsal was ended from outside, before its end (out of memory?)")
 
 
 def _start(command: list[str], work: Path, keeper: Keeper | None) -> subprocess.Popen[bytes]:

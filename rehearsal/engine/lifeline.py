@@ -1,13 +1,21 @@
-"""How a rehearsal is asked to stop: `slipway rehearse` closes our standard input, or a SIGTERM arrives."""
+"""How a rehearsal is asked to stop, and its output: `slipway rehearse` is at the other end of both.
+
+It closes our standard input, or a SIGTERM arrives.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TextIO
+
+from slipway.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_PIPE
 
 
 class Interrupted(BaseException):
@@ -48,6 +56,44 @@ def take_screen() -> None:
     for number, descriptor in enumerate(descriptors, start=1):
         os.dup2(descriptor, number)
         os.close(descriptor)
+
+
+class Screen:
+    """A text stream that drops what it cannot write, so that the rehearsal can end in order; `lost` is the reason."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.lost: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write, as the stream does."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, as the stream does."""
+        self._try(self._stream.flush)
+
+    def _try(self, action: Callable[[], object]) -> None:
+        if self.lost is None:
+            try:
+                action()
+            except OSError as error:
+                self.lost = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def code_of_screen(code: int) -> int:
+    """Return `code`, or, where the output could not be written, the exit code of that; a full disk is reported."""
+    lost = getattr(sys.stdout, "lost", None)
+    if lost is None or lost.errno == errno.EIO or code == EXIT_INTERRUPTED:  # EIO: a closed terminal
+        return code
+    if isinstance(lost, BrokenPipeError):
+        return EXIT_PIPE
+    print(f"cannot write: {lost.strerror}", file=sys.stderr)
+    return EXIT_ENVIRONMENT
 
 
 def leave_screen() -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import logging
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 
-from rehearsal.engine.lifeline import Interrupted, Lifeline, take_screen
+from rehearsal.engine.lifeline import Interrupted, Lifeline, Screen, code_of_screen, take_screen
 from rehearsal.engine.outcome import first_line
 from rehearsal.engine.run import Engine
 from rehearsal.engine.specification import Specification
@@ -26,46 +25,18 @@ from slipway.work_folder import END_FILE
 FULL_BYTES = 1_000_000
 
 
-class Screen:
-    """A text stream that drops what a closed terminal (EIO) cannot take, so that the rehearsal can end in order."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write, as the stream does."""
-        with _closed_terminal():
-            return self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush, as the stream does."""
-        with _closed_terminal():
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@contextlib.contextmanager
-def _closed_terminal() -> Any:
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-
-
 def main(specification: str) -> int:
     """Run the rehearsal that the JSON text asks for; returns the exit code."""
     spec = Specification.from_json(specification)
     if spec.keep_hours:
         take_screen()
-    stream: Any = Screen(sys.stderr if spec.as_json else sys.stdout)
-    console = Console(highlight=False, file=stream)
+    out: Any = Screen(sys.stdout)
+    err: Any = Screen(sys.stderr)
+    sys.stdout, sys.stderr = out, err
+    console = Console(highlight=False, file=err if spec.as_json else out)
     logging.raiseExceptions = False  # a log that cannot be written must not fill the screen; a full disk is reported
     lifeline = Lifeline()
-    code = _run(spec, console, lifeline)
+    code = code_of_screen(_run(spec, console, lifeline))
     (spec.work / END_FILE).write_text(str(code), encoding="ascii")
     if lifeline.orphaned:
         shutil.rmtree(spec.work, ignore_errors=True)
@@ -91,12 +62,11 @@ def _run(spec: Specification, console: Console, lifeline: Lifeline) -> int:
 
 def _refuse(spec: Specification, console: Console, text: str, code: int) -> int:
     """Print what ended the rehearsal before it had a result."""
-    with contextlib.suppress(OSError):
-        if spec.as_json:
-            print(json.dumps({"error": {"exit_code": code, "text": text, "faults": []}}), flush=True)
-        for line in text.splitlines()[1:]:
-            console.print(line, markup=False, soft_wrap=True)
-        console.print(f"[RESULT] FAILURE: {first_line(text)}", markup=False, soft_wrap=True)
+    if spec.as_json:
+        print(json.dumps({"error": {"exit_code": code, "text": text, "faults": []}}), flush=True)
+    for line in text.splitlines()[1:]:
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(f"[RESULT] FAILURE: {first_line(text)}", markup=False, soft_wrap=True)
     return code
 
 

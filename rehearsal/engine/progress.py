@@ -118,14 +118,8 @@ class Progress:
 
         Printed outside our lock: rich holds its own while it draws us, and asks for ours there.
         """
-        if self._silent:
-            return
-        try:
+        if not self._silent:
             self.console.print(Text.assemble((f"{self.elapsed_s:6.1f} s  ", "dim"), (text, style)), soft_wrap=True)
-        except (OSError, SystemExit):
-            # The reader has gone, as `| head` does it; rich ends the thread for a closed pipe. A thread of a stack that
-            # ended here would leave its stack waiting: the rehearsal goes on to its end without a screen.
-            self._silent = True
 
     def update(self, kind: str, name: str, state: str, text: str = "", *, quiet: bool = False) -> None:
         """Change the row of one thing; `state` is waiting, running, ok or failed.

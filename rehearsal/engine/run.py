@@ -21,7 +21,7 @@ from rehearsal.engine import cdk
 from rehearsal.engine.account import seed_of
 from rehearsal.engine.cpu import available_cpus, keeps_its_name, starvation, timed_out
 from rehearsal.engine.instances import Instances
-from rehearsal.engine.lifeline import Interrupted, leave_screen
+from rehearsal.engine.lifeline import Interrupted, code_of_screen, leave_screen
 from rehearsal.engine.local_cluster import AWS_PORT, MIRROR_BUCKET, LocalCluster
 from rehearsal.engine.memory import MemoryWatch
 from rehearsal.engine.outcome import (
@@ -43,7 +43,7 @@ from slipway.breakage import Breakage
 from slipway.kept import HOSTS_FILE, local_time, login_command
 from slipway.settings import Settings
 from slipway.stack_names import STACKS
-from slipway.work_folder import SHELL_FILE
+from slipway.work_folder import OUTPUT_FILE, SHELL_FILE
 
 GATEWAY_NAME = "aws.rehearsal"  # the engine's name in the hosts' /etc/hosts
 POLL_INTERVAL_S = 3.0  # of the acceptance resource; on AWS the stack says 30 s. Each question starts a process here
@@ -80,6 +80,7 @@ class Engine:
         stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
         folder = spec.output / f"{settings.name}-{stamp}"
         folder.mkdir(parents=True)
+        (spec.work / OUTPUT_FILE).write_text(str(folder), encoding="utf-8")
         self.outcome = Outcome(folder)
         self.kept_until = 0.0
         # All addresses: in the namespace of the local hosts there is no other network.
@@ -183,13 +184,14 @@ class Engine:
         """Print the result, then leave the cluster running until this process is asked to end."""
         self.kept_until = time.time() + self.spec.keep_hours * 3600
         self._report()
+        code = code_of_screen(self.outcome.exit_code)
         leave_screen()
         written: list[Any] = []
         while True:
             hosts = self.hosts.running()
             if hosts != written:
                 enter = {host.name: host.entrance() for host in hosts}
-                facts = {"until": self.kept_until, "exit_code": self.outcome.exit_code, "user": CLUSTER_USER}
+                facts = {"until": self.kept_until, "exit_code": code, "user": CLUSTER_USER}
                 _write(self.spec.work / HOSTS_FILE, {**facts, "head": hosts[0].name, "enter": enter})
                 written = hosts
             time.sleep(KEPT_POLL_S)
@@ -301,6 +303,7 @@ class Engine:
 
     def _end(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the result is printed in any case
+        (self.spec.work / HOSTS_FILE).unlink(missing_ok=True)  # what a shell runs ends with the hosts
         with self.progress.phase("everything is ended"):
             self.memory.stop()
             self.hosts.stop()
@@ -317,9 +320,9 @@ class Engine:
         print_permissions(self.console, self.outcome)
         if self.kept_until:
             self._print_kept()
-        print_result(self.console, self.outcome)
         if self.spec.as_json:
-            print(json.dumps(self._as_json()))
+            print(json.dumps(self._as_json()), flush=True)
+        print_result(self.console, self.outcome)
 
     def _as_json(self) -> dict[str, object]:
         return {

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from rehearsal.engine import cdk, cpu
+from rehearsal.engine import cdk, cpu, main
 from rehearsal.engine.clustermgtd import PROTECTED_FAILURES
 from rehearsal.engine.dynamic import NO_CAPACITY_PAUSE_S
 from rehearsal.engine.local_cluster import STEP_TIMEOUT_S
@@ -19,6 +19,7 @@ from rehearsal.engine.outcome import Outcome, first_line, left_out, print_result
 from rehearsal.engine.progress import Progress
 from rehearsal.engine.run import POLL_INTERVAL_S
 from rehearsal.engine.scale import site_values
+from rehearsal.engine.specification import Specification
 from rehearsal.engine.static import LOOP_S
 from rehearsal.hosts.slurm import POWER
 from slipway.settings import load_settings
@@ -127,21 +128,55 @@ def test_a_silenced_progress_prints_nothing_more() -> None:
     assert "137" not in file.getvalue()
 
 
-def test_a_reader_that_has_gone_ends_no_thread() -> None:
-    code = """if True:
-        import sys
-        from rich.console import Console
-        from rehearsal.engine.progress import Progress
-        progress = Progress(Console())
+class Refused(io.StringIO):
+    """A standard output that takes nothing."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def write(self, _: str) -> int:
+        raise OSError(self._number, os.strerror(self._number))
+
+
+class SilentEngine:
+    """An engine whose rehearsal is two lines of progress and a result."""
+
+    def __init__(self, spec: Specification, code: int, console: Console) -> None:
+        self._spec, self._code, self._console, self._progress = spec, code, console, Progress(console)
+
+    def run(self) -> int:
         for step in ("step 10", "step 11"):
-            progress.update("host", "gpu-1", "running", step)
-        print("went on", file=sys.stderr)
-    """
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
-    os.close(write)
-    assert "went on" in done.stderr
+            self._progress.update("host", "gpu-1", "running", step)
+        if self._spec.as_json:
+            print("{}", flush=True)
+        print_result(self._console, Outcome(Path("/r")))
+        return self._code
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(("code", "after_pipe", "after_full"), [(0, 141, 3), (1, 141, 3), (130, 130, 130)])
+@pytest.mark.parametrize("full", [False, True])
+def test_an_output_that_cannot_be_written_ends_nothing_and_is_the_exit_code(
+    as_json: bool,
+    code: int,
+    after_pipe: int,
+    after_full: int,
+    full: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`| head` and `>/dev/full`: a thread that ended would leave its stack waiting; an interruption keeps its code."""
+    spec = Specification(Path(), Path(), True, (), 0, 1, tmp_path, as_json, tmp_path, 0.0)
+    monkeypatch.setattr(Specification, "from_json", lambda _: spec)
+    monkeypatch.setattr(main, "load_settings", lambda _: None)
+    monkeypatch.setattr(main.Lifeline, "watch", lambda _: None)
+    monkeypatch.setattr(main, "Engine", lambda spec, _, __, console: SilentEngine(spec, code, console))
+    errors = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", Refused(errno.ENOSPC if full else errno.EPIPE))
+    monkeypatch.setattr(sys, "stderr", errors)
+    assert main.main("") == (after_full if full else after_pipe)
+    assert ("cannot write: No space left on device\n" in errors.getvalue()) == (full and code != 130)
 
 
 def test_every_stand_in_has_its_row_in_the_documentation() -> None:

@@ -141,7 +141,7 @@ def test_check_of_several_files_says_what_is_wrong_with_each(tmp_path: Path) -> 
     ("arguments", "reason"),
     [
         ("rehearse nowhere.yaml", "nowhere.yaml: no such file"),
-        ("rehearse --port x clusters/rehearsal.yaml", "Invalid value for '--port'"),
+        ("rehearse --port x clusters/rehearsal.yaml", "--port x: must be a whole number, 0 to 65535"),
         ("rehearse clusters/rehearsal.yaml --cloud-only --break hang", "--break needs local hosts"),
     ],
 )

@@ -121,6 +121,9 @@ def test_an_interrupted_wait_says_so() -> None:
         "cost --offline clusters/g6-sandbox.yaml",
         "version",
         "--help",
+        "rehearse --end none-of-this-name",
+        "rehearse nowhere.yaml",
+        "cost nowhere.yaml --json",
     ],
 )
 def test_a_reader_that_leaves_is_no_error(arguments: str) -> None:

@@ -100,3 +100,10 @@ def test_the_page_is_in_step_with_the_commands() -> None:
     page = (FILES / "docs/commands.md").read_text(encoding="utf-8")
     assert page == commands_page.commands_page(), "run: make docs"
     assert "## `slipway ssh FILE [-- COMMAND...]`" in page
+
+
+def test_a_home_that_cannot_be_written_is_named() -> None:
+    environment = {**os.environ, "HOME": "/proc/home", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = [str(SLIPWAY), "--install-completion", "bash"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (3, "cannot write /proc/home: No such file or directory\n")

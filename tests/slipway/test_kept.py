@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slipway import command_line, keeper, kept
+from slipway import command_line, keeper, kept, rehearse
 from slipway.cli import app
 from slipway.errors import EXIT_NO, EnvironmentFault, UsageError
 
@@ -66,6 +66,7 @@ def test_a_name_is_kept_once_and_free_after_a_killed_keeper(folder: Path, small:
     small.wait()
     with pytest.raises(UsageError, match=r"^no cluster is kept on this machine\. Hint: slipway rehearse FILE --keep$"):
         kept.end("small")
+    assert list(folder.iterdir()) == []
     with kept.reserved("small"):
         assert (folder / "small.json").read_text(encoding="utf-8") == ""
         with (
@@ -121,6 +122,37 @@ def test_which_node_a_shell_enters(node: str | None, entered: str, monkeypatch: 
         )
         with pytest.raises(UsageError, match=f"^{node}: {problem}"):
             kept.shell(node)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("ends_by", ["hosts", "engine", "nothing"])
+def test_a_shell_whose_cluster_ends_says_so(ends_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopping engine removes the file of the hosts; with a killed one its processes go, and nsenter by SIGKILL."""
+
+    def enter(engine: int, command: list[str]) -> int:
+        if ends_by == "hosts":
+            (tmp_path / kept.HOSTS_FILE).unlink()
+            return 137
+        return -9
+
+    monkeypatch.setattr(kept, "enter", enter)
+    monkeypatch.setattr(kept, "GONE_LIMIT_S", 0.1)
+    if ends_by == "nothing":
+        assert kept.shell("head", ["sleep", "300"]) == 137
+        return
+    if ends_by == "engine":
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        monkeypatch.setattr(kept, "_find", lambda _: kept.Kept("small", 1, gone.pid, 0.0, str(tmp_path)))
+    with pytest.raises(EnvironmentFault, match=r"^the cluster small has ended$"):
+        kept.shell("head", ["sleep", "300"])
+
+
+@pytest.mark.usefixtures("small")
+def test_a_shell_in_a_cluster_that_has_just_ended(tmp_path: Path) -> None:
+    (tmp_path / kept.HOSTS_FILE).unlink()
+    with pytest.raises(EnvironmentFault, match=r"^the cluster small has ended$"):
+        kept.shell("head")
 
 
 @pytest.mark.parametrize(
@@ -225,10 +257,47 @@ def test_the_keeper_ends_with_the_command_before_the_verdict(tmp_path: Path, mon
             ["rehearse", "FILE", "--keep", "--shell"],
             "--shell ends the cluster with the shell, --keep leaves it running",
         ),
-        (["rehearse", "FILE", "--keep", "--hours", "100"], "less than or equal to 72"),
+        (["rehearse", "FILE", "--keep", "--hours", "100"], "--hours 100: must be 0.001 to 72\n"),
+        (["rehearse", "FILE", "--keep", "--hours", "nan"], "--hours nan: must be 0.001 to 72\n"),
+        (["rehearse", "FILE", "--port", "70000"], "--port 70000: must be a whole number, 0 to 65535\n"),
+        (["rehearse", "FILE", "--max-hosts", "0"], "--max-hosts 0: must be a whole number, 1 to 32\n"),
+        (["cost", "FILE", "--hours", "inf"], "--hours inf: must be 0 or more\n"),
+        (
+            ["rehearse", "FILE", "--cloud-only", "--max-hosts", "3"],
+            "--max-hosts needs local hosts, --cloud-only has none",
+        ),
+        (["rehearse", "FILE", "--output", ""], "--output '': is empty. Hint: name a path\n"),
+        (["rehearse", "FILE", "--test-scenario", ""], "--test-scenario '': is empty. Hint: name a path\n"),
+        (["check", "FILE", ""], "FILE '': is empty. Hint: name a path\n"),
+        (["rehearse", "FILE", "--break", "slow\nnode"], "--break slow?node: no such kind"),
+        (
+            ["rehearse", "FILE", "--break", "hang", "--break", "bootstrap=head"],
+            "--break hang --break bootstrap=head: hang ends the deployment before another fault is seen. Hint: one",
+        ),
+        (
+            ["rehearse", "FILE", "--break", "slow-node=gpu-1", "--break", "bootstrap=compute"],
+            "bootstrap=compute ends the",
+        ),
     ],
 )
-def test_wrong_use(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearse, "_run_engine", None)  # what is not refused ends here
     words = [str(REPOSITORY / "clusters/rehearsal.yaml") if word == "FILE" else word for word in arguments]
     assert command_line.run(app, words) == 2
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert message in said.err
+    assert len(said.err.splitlines()) == 1
+    assert said.out == ("" if words[0] != "rehearse" else f"[RESULT] FAILURE: {said.err}")
+
+
+def test_a_link_to_itself_is_no_output_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearse, "_run_engine", None)
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    arguments = ["rehearse", str(REPOSITORY / "clusters/rehearsal.yaml"), "--cloud-only", "--output", str(loop)]
+    assert command_line.run(app, arguments) == 2
+    assert capsys.readouterr().err == f"--output {loop}: is a link that leads nowhere. Hint: name a folder\n"

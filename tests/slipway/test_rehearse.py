@@ -15,6 +15,7 @@ import pytest
 
 from slipway import machine
 from slipway import rehearse as module
+from slipway.errors import EnvironmentFault
 
 pytestmark = pytest.mark.slow
 
@@ -177,3 +178,11 @@ def test_an_engine_that_hangs_after_its_result_is_killed(tmp_path: Path, monkeyp
     with subprocess.Popen(["sleep", "60"]) as process:
         module._wait(process, tmp_path, None, lambda: None)
         assert process.returncode == -signal.SIGKILL
+
+
+def test_a_killed_engine_leaves_a_line_that_names_its_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["sh", "-c", f"printf /r/demo-1 >{tmp_path / module.OUTPUT_FILE}; kill -9 $$"]
+    options = module.Rehearsal(cloud_only=True)
+    with pytest.raises(EnvironmentFault, match=r"^the rehearsal was ended from outside, before its end"):
+        module._run_engine(command, options, tmp_path, None, lambda: None)
+    assert capsys.readouterr().out == "Logs:   /r/demo-1\n"
