@@ -77,7 +77,10 @@ def test_a_gpu_that_moved_is_compared_with_its_own_history(tmp_path: Path, capsy
     assert "sound runs of a series are needed" in text
     place = Path(report.directory) / GPU_BASELINES
     place.write_text('[{"name": 1}]')
-    with pytest.raises(InputError, match=r"baselines.json: does not have the baselines of GPUs .*Hint: remove it"):
+    with pytest.raises(
+        InputError,
+        match=r"baselines.json: does not have the baselines of GPUs: a value has another form. Hint: remove it",
+    ):
         build_report(Path(report.directory))
 
 
