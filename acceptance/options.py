@@ -13,7 +13,7 @@ def path_of(text: str) -> Path:
     if not text:
         filled(text)
     try:
-        os.stat(text)  # noqa: PTH116 - Path.stat does the same
+        Path(text).stat()
     except OSError as error:
         if error.errno == errno.ELOOP:
             rule = "is a link that points to itself"

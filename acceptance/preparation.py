@@ -1,4 +1,4 @@
-"""What a run begins with, for each kind of it: a scenario of CloudAI, a new run, a search, or one that is resumed."""
+"""How each kind of run begins: a scenario of CloudAI, a new run, a search, a run that is resumed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Prepared:
 
 
 def scenario_run(arguments: argparse.Namespace, stop: Stop, say: Say) -> Prepared:
-    """A scenario of CloudAI: a new folder, or one that a killed run left."""
+    """Prepare a scenario of CloudAI: in a new folder, or, with --resume, in the folder of a run that was killed."""
     fault = url_fault(arguments.upload) if arguments.upload else None
     faults = [fault] if fault else []
     if arguments.drain:

@@ -182,6 +182,6 @@ class Download:
 
 
 def _usable(name: str) -> bool:
-    """Return whether a file of the source may have this name: none that leads elsewhere, or that is used here."""
+    """Return whether a file of the source may have this name: it stays in the folder and is not one of ours."""
     mine = name.startswith(".slipway-") or name.endswith(PART)
     return name.isprintable() and name not in ("", ".", "..") and not mine and len(name.encode()) <= 255 - len(PART)
